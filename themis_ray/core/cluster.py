@@ -1,0 +1,199 @@
+"""Machines, racks and bundles of GPUs.
+
+A GPU is known by its machine; GPUs of one machine are alike, so an allocation is a count per
+machine. The placement level of an allocation is the smallest part of the cluster that holds
+all of it: one slot (an NVLink or PCIe group), one machine, one rack, or the whole cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+
+from themis_ray.errors import InvalidInputError
+
+
+class Level(IntEnum):
+    """How far apart the GPUs of an allocation are, from best to worst."""
+
+    SLOT = 0
+    MACHINE = 1
+    RACK = 2
+    CLUSTER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine with GPUs.
+
+    Attributes:
+        id: Its name, unique in the cluster.
+        gpus: How many GPUs it has.
+        rack: The rack (or switch) it hangs on.
+        slots: Into how many groups of equally near GPUs the machine is divided; 1 when all
+            its GPUs are equally near.
+    """
+
+    id: str
+    gpus: int
+    rack: str = "r0"
+    slots: int = 1
+
+    def __post_init__(self) -> None:
+        if self.gpus < 0:
+            raise InvalidInputError(f"machine {self.id!r} has {self.gpus} GPUs; use 0 or more")
+        if self.slots < 1 or (self.gpus and self.gpus % self.slots):
+            raise InvalidInputError(
+                f"machine {self.id!r}: {self.gpus} GPUs cannot be divided into {self.slots} slots"
+            )
+
+    @property
+    def gpus_per_slot(self) -> int:
+        """GPUs in one slot."""
+        return self.gpus // self.slots
+
+
+class Allocation(Mapping[str, int]):
+    """An immutable count of GPUs per machine. Machines with none are left out.
+
+    Supports ``+``, ``-`` (raises if it would go below zero), ``&`` (the smaller count per
+    machine), ``<=`` (is it contained), ``hash`` and ``==``.
+    """
+
+    __slots__ = ("_counts", "_hash", "_size")
+
+    def __init__(self, counts: Mapping[str, int] | Iterable[tuple[str, int]] = ()) -> None:
+        items = dict(counts)
+        for machine, count in items.items():
+            if count < 0 or int(count) != count:
+                raise InvalidInputError(
+                    f"{count} GPUs on machine {machine!r}: use a whole number of 0 or more"
+                )
+        self._counts = {m: int(items[m]) for m in sorted(items) if items[m]}
+        self._size = sum(self._counts.values())
+        self._hash: int | None = None
+
+    def __getitem__(self, machine: str) -> int:
+        return self._counts[machine]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(tuple(self._counts.items()))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Allocation) and self._counts == other._counts
+
+    def __repr__(self) -> str:
+        return f"Allocation({self._counts})"
+
+    def __str__(self) -> str:
+        return " + ".join(f"{m}:{c}" for m, c in self._counts.items()) or "nothing"
+
+    @property
+    def size(self) -> int:
+        """The number of GPUs."""
+        return self._size
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """GPUs per machine, largest first, without the machines' names."""
+        return tuple(sorted(self._counts.values(), reverse=True))
+
+    def on(self, machine: str) -> int:
+        """GPUs on ``machine``; 0 when there are none."""
+        return self._counts.get(machine, 0)
+
+    def __add__(self, other: Allocation) -> Allocation:
+        counts = dict(self._counts)
+        for machine, count in other._counts.items():
+            counts[machine] = counts.get(machine, 0) + count
+        return Allocation(counts)
+
+    def __sub__(self, other: Allocation) -> Allocation:
+        if not other <= self:
+            raise InvalidInputError(f"cannot take {other} from {self}")
+        return Allocation({m: c - other.on(m) for m, c in self._counts.items()})
+
+    def minus(self, other: Allocation) -> Allocation:
+        """What is left of this when ``other`` is taken, never below zero."""
+        return Allocation({m: max(0, c - other.on(m)) for m, c in self._counts.items()})
+
+    def __and__(self, other: Allocation) -> Allocation:
+        return Allocation({m: min(c, other.on(m)) for m, c in self._counts.items()})
+
+    def __le__(self, other: Allocation) -> bool:
+        return all(c <= other.on(m) for m, c in self._counts.items())
+
+
+NOTHING = Allocation()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The machines that can be leased.
+
+    Args:
+        machines: The machines, in any order; ids must differ.
+
+    Raises:
+        InvalidInputError: Two machines share an id.
+    """
+
+    machines: tuple[Machine, ...] = ()
+    by_id: Mapping[str, Machine] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        machines = tuple(sorted(self.machines, key=lambda m: m.id))
+        by_id = {m.id: m for m in machines}
+        if len(by_id) != len(machines):
+            twice = sorted({m.id for m in machines if sum(x.id == m.id for x in machines) > 1})
+            raise InvalidInputError(f"two machines have the id {twice[0]!r}; ids must differ")
+        object.__setattr__(self, "machines", machines)
+        object.__setattr__(self, "by_id", by_id)
+
+    @cached_property
+    def capacity(self) -> Allocation:
+        """All GPUs of the cluster."""
+        return Allocation({m.id: m.gpus for m in self.machines})
+
+    @property
+    def gpus(self) -> int:
+        """R_C, the number of GPUs in the cluster."""
+        return self.capacity.size
+
+    @cached_property
+    def racks(self) -> Mapping[str, str]:
+        """The rack of each machine."""
+        return {m.id: m.rack for m in self.machines}
+
+    def level(self, allocation: Allocation) -> Level:
+        """The smallest part of the cluster that holds ``allocation``.
+
+        The GPUs of one machine are counted as one slot when they fit into one.
+
+        Raises:
+            InvalidInputError: It names a machine that the cluster does not have.
+        """
+        machines = []
+        for machine_id in allocation:
+            machine = self.by_id.get(machine_id)
+            if machine is None:
+                raise InvalidInputError(
+                    f"machine {machine_id!r} is not in the cluster; it has "
+                    f"{', '.join(self.by_id) or 'no machine'}"
+                )
+            machines.append(machine)
+        if len(machines) <= 1:
+            if not machines or allocation.size <= machines[0].gpus_per_slot:
+                return Level.SLOT
+            return Level.MACHINE
+        return Level.RACK if len({m.rack for m in machines}) == 1 else Level.CLUSTER
