@@ -1,9 +1,11 @@
 """What an AGENT answers to an offer: r for each bundle it could use.
 
-A row asks for GPUs on named machines (``pinned``), for parts on any other machines
-(``parts``), or for both. ``parts=(4, 2)`` means 4 GPUs on one machine and 2 on another,
-whichever they are, within ``level``. So a table grows with the app's demand and the number of
-placement levels, not with the number of subsets of the offer.
+A row asks for GPUs on named machines (``pinned``), for parts on machines of any name
+(``parts``), or for both. ``parts=(4, 2)`` means: 4 GPUs that lie on one machine and 2 that lie
+on one machine, whichever they are, within ``level``. Two parts may share a machine (and a part
+may lie on a pinned machine), so n jobs of one GPU each, wherever they go, are ``(1,) * n``, and
+two jobs of 4 are ``(4, 4)`` on one machine of 8 as well as on two of 4. A table thus grows with
+the app's demand and the number of placement levels, not with the number of subsets of the offer.
 """
 
 from __future__ import annotations
@@ -23,11 +25,9 @@ class BidRow:
         r: Finish-time fairness with this bundle; positive, ``inf`` when the app would never
             finish.
         pinned: GPUs on named machines.
-        parts: Further GPUs on distinct machines of any name that are not in ``pinned``,
-            largest first.
-        level: The widest spread at which ``r`` holds: ``MACHINE`` for one machine, ``RACK``
-            when all machines of the row (pinned and parts) lie in one rack, ``CLUSTER`` for
-            anywhere.
+        parts: Further GPUs, largest part first; each part lies on one machine of any name.
+        level: The widest spread at which ``r`` holds: ``MACHINE`` when the whole row lies on
+            one machine, ``RACK`` when all its machines lie in one rack, ``CLUSTER`` for anywhere.
     """
 
     r: float
@@ -45,7 +45,7 @@ class BidRow:
             self.parts, reverse=True
         ):
             raise BidError(f"parts {self.parts}: use whole numbers of 1 or more, largest first")
-        if self.level <= Level.MACHINE and len(self.pinned) + len(self.parts) > 1:
+        if self.level <= Level.MACHINE and len(self.pinned) > 1:
             raise BidError(f"{self.describe()} cannot lie on one machine")
 
     @property
@@ -100,7 +100,7 @@ def check_against_offer(table: BidTable, offer: Allocation) -> None:
     Raises:
         BidError: A row names a machine or a count beyond the offer.
     """
-    largest = sorted(offer.values(), reverse=True)
+    largest = max(offer.values(), default=0)
     for row in table.rows:
         for machine, count in row.pinned.items():
             if count > offer.on(machine):
@@ -108,12 +108,7 @@ def check_against_offer(table: BidTable, offer: Allocation) -> None:
                     f"app {table.app!r} bids for {count} GPUs on {machine!r}, but only "
                     f"{offer.on(machine)} were offered there; bid within the offer ({offer})"
                 )
-        rest = largest
-        if row.pinned:
-            rest = sorted((c for m, c in offer.items() if m not in row.pinned), reverse=True)
-        if len(row.parts) > len(rest) or any(
-            p > c for p, c in zip(row.parts, rest, strict=False)
-        ):
+        if row.size > offer.size or (row.parts and row.parts[0] > largest):
             raise BidError(
                 f"app {table.app!r} bids for {row.describe()}, which does not fit into the offer "
                 f"({offer})"
