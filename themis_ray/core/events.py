@@ -1,0 +1,184 @@
+"""What can happen to the arbiter: the inputs of :meth:`themis_ray.core.arbiter.Arbiter.handle`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from themis_ray.core.bids import BidTable
+from themis_ray.core.cluster import Allocation, Machine
+from themis_ray.errors import BidError
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """One job (trial) of an app, as its AGENT sees it.
+
+    Attributes:
+        id: The job's name within its app.
+        iterations_left: Training iterations still to do (an estimate).
+        serial_iter_s: Seconds of one iteration on one GPU.
+        min_gpus: The fewest GPUs it can run on (a rigid gang has ``min_gpus == max_gpus``).
+        max_gpus: The most GPUs it can use, d in Equation 1.
+        iterations_done: Iterations done so far.
+        attained_gpu_s: GPU-seconds it has been given so far.
+        model: The key of its placement profile.
+        loss_decrease: Expected decrease of the loss over the next iteration; 0 when unknown.
+    """
+
+    id: str
+    iterations_left: float
+    serial_iter_s: float
+    min_gpus: int = 1
+    max_gpus: int = 1
+    iterations_done: float = 0.0
+    attained_gpu_s: float = 0.0
+    model: str = ""
+    loss_decrease: float = 0.0
+
+    @property
+    def work_left_gpu_s(self) -> float:
+        """GPU-seconds left, without any slowdown."""
+        return self.iterations_left * self.serial_iter_s
+
+
+@dataclass(frozen=True, slots=True)
+class AppReport:
+    """How an app stands, as its AGENT reports it.
+
+    Attributes:
+        r: Finish-time fairness with the GPUs that it would keep if this round gave it nothing;
+            ``inf`` when those are none.
+        t_shared_s: Its finish time in the shared cluster, seconds from its start; may be ``inf``.
+        t_ideal_s: Its finish time alone on a 1/N share, seconds from its start.
+        wants: GPUs in total, those held included, that it can use now.
+        gang: The smallest number of GPUs that is of any use to one more of its jobs.
+        jobs: Its live jobs.
+    """
+
+    r: float
+    t_shared_s: float
+    t_ideal_s: float
+    wants: int
+    gang: int = 1
+    jobs: tuple[JobReport, ...] = ()
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.r) or self.r < 0:
+            raise BidError(f"r = {self.r} in a report; r must be 0 or more, or infinite")
+        if math.isnan(self.t_shared_s) or math.isnan(self.t_ideal_s):
+            raise BidError("a finish time in a report is not a number; send seconds")
+        if self.wants < 0 or self.gang < 1:
+            raise BidError(
+                f"a report wants {self.wants} GPUs in gangs of {self.gang}; "
+                "use 0 or more GPUs and gangs of 1 or more"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChanged:
+    """The machines that can be leased are now these (GPUs of other Ray jobs not counted)."""
+
+    machines: tuple[Machine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppJoined:
+    """An app registers; ``weight`` scales its share."""
+
+    app: str
+    report: AppReport
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AppLeft:
+    """An app is done, or its AGENT is lost."""
+
+    app: str
+    why: str = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A report; ``round_id`` is None when the AGENT sends it unasked."""
+
+    app: str
+    report: AppReport
+    round_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BidReceived:
+    """An answer to an offer."""
+
+    round_id: int
+    table: BidTable
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRequested:
+    """An AGENT wants a placement group for one of its trials on GPUs that it holds."""
+
+    app: str
+    group: str
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReleased:
+    """An AGENT gives one of its placement groups back."""
+
+    app: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpusReturned:
+    """An AGENT gives back GPUs that it holds and cannot use."""
+
+    app: str
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReady:
+    """The driver has created a placement group."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFailed:
+    """The driver could not create a placement group."""
+
+    group: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupGone:
+    """A placement group no longer exists and its workers are dead."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; sent no later than :meth:`~themis_ray.core.arbiter.Arbiter.wakeup_s`."""
+
+
+Event = (
+    ClusterChanged
+    | AppJoined
+    | AppLeft
+    | Reported
+    | BidReceived
+    | GroupRequested
+    | GroupReleased
+    | GpusReturned
+    | GroupReady
+    | GroupFailed
+    | GroupGone
+    | Tick
+)

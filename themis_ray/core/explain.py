@@ -1,0 +1,276 @@
+"""Why the arbiter decided as it did: typed reasons with their numbers.
+
+``str(reason)`` is a sentence for people; ``remedy`` says what would change the decision.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from themis_ray.core.cluster import NOTHING, Allocation
+
+
+def number(value: float) -> str:
+    """A figure for people: three digits, and a word for infinity."""
+    return "infinite" if math.isinf(value) else f"{value:.3g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Base of all reasons."""
+
+    @property
+    def kind(self) -> str:
+        """The reason's name, as in JSON."""
+        return type(self).__name__
+
+    @property
+    def remedy(self) -> str:
+        """What would change the decision; empty when nothing needs to."""
+        return ""
+
+    def as_json(self) -> dict[str, object]:
+        """A JSON-ready form: ``kind``, ``text``, ``remedy`` and the reason's own fields."""
+        out: dict[str, object] = {"kind": self.kind, "text": str(self), "remedy": self.remedy}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Allocation):
+                value = dict(value)
+            elif isinstance(value, float) and not math.isfinite(value):
+                value = None
+            out[field.name] = value
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Won(Reason):
+    """The app won GPUs in an auction."""
+
+    gpus: Allocation
+    r_before: float
+    r_after: float
+    payment_factor: float
+    lease_s: float
+
+    def __str__(self) -> str:
+        paid = ""
+        if self.payment_factor < 0.9995:
+            paid = f"; its hidden payment left it {self.payment_factor:.1%} of its fair allocation"
+        return (
+            f"won {self.gpus} for {self.lease_s:.0f} s: r goes from {number(self.r_before)} to "
+            f"{number(self.r_after)}{paid}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GotLeftover(Reason):
+    """The app was given GPUs that the auction left over."""
+
+    gpus: Allocation
+    lease_s: float
+
+    def __str__(self) -> str:
+        return f"was given {self.gpus} for {self.lease_s:.0f} s, left over by the auction"
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned(Reason):
+    """A policy without an auction gave the app GPUs."""
+
+    gpus: Allocation
+    policy: str
+    rank: int
+    key: float
+    lease_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.policy} ranked it {self.rank} (key {number(self.key)}) and gave it "
+            f"{self.gpus} for {self.lease_s:.0f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NotOffered(Reason):
+    """The filter left the app out: others are worse off."""
+
+    r: float
+    threshold: float
+    bidders: int
+    apps: int
+
+    def __str__(self) -> str:
+        return (
+            f"was not offered GPUs: its r is {number(self.r)}, and the {self.bidders} worst-off of "
+            f"{self.apps} apps (r of {number(self.threshold)} or more) were asked to bid"
+        )
+
+    @property
+    def remedy(self) -> str:
+        return "it bids again when its r is among the worst; waiting raises r"
+
+
+@dataclass(frozen=True, slots=True)
+class Outbid(Reason):
+    """The app bid, and others' gain was greater."""
+
+    r: float
+    winners: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"bid and won nothing; {', '.join(self.winners) or 'no app'} won (r {number(self.r)})"
+        )
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "a lower r per GPU asked for (fewer GPUs per trial, or a better estimate) wins sooner"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer(Reason):
+    """The AGENT did not answer in time."""
+
+    what: str
+    timeout_s: float
+
+    def __str__(self) -> str:
+        return f"sent no {self.what} within {self.timeout_s:g} s and lost the round"
+
+    @property
+    def remedy(self) -> str:
+        return "look at the app's driver: it may hang, or be cut off from the arbiter"
+
+
+@dataclass(frozen=True, slots=True)
+class BadBid(Reason):
+    """The bid could not be used."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return f"its bid was refused: {self.message}"
+
+    @property
+    def remedy(self) -> str:
+        return "mend the bid; the next round asks again"
+
+
+@dataclass(frozen=True, slots=True)
+class Satisfied(Reason):
+    """The app has all that it can use."""
+
+    wants: int
+
+    def __str__(self) -> str:
+        return f"has all of the {self.wants} GPUs that it can use now"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting(Reason):
+    """No round has been held for the app yet."""
+
+    free: int
+    next_expiry_s: float | None = None
+
+    def __str__(self) -> str:
+        if self.free:
+            return f"waits for the next round; {self.free} GPUs are free"
+        return "waits for GPUs to come free"
+
+    @property
+    def remedy(self) -> str:
+        if self.next_expiry_s is None:
+            return "GPUs come free when a lease ends, or when nodes are added"
+        return f"the next lease ends in {max(0.0, self.next_expiry_s):.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Handover(Reason):
+    """GPUs won earlier have been left by their last holder."""
+
+    gpus: Allocation
+
+    def __str__(self) -> str:
+        return f"received {self.gpus}, which its last holder has left"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnded(Reason):
+    """A lease is over."""
+
+    lease: str
+    gpus: Allocation = NOTHING
+
+    def __str__(self) -> str:
+        return f"lease {self.lease} has ended ({self.gpus})"
+
+    @property
+    def remedy(self) -> str:
+        return "its trials go on from their checkpoints when the app wins GPUs again"
+
+
+@dataclass(frozen=True, slots=True)
+class GaveBack(Reason):
+    """The app gave GPUs or a group back by itself."""
+
+    gpus: Allocation
+
+    def __str__(self) -> str:
+        return f"gave back {self.gpus}"
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityLost(Reason):
+    """Machines left the cluster, or another Ray job took their GPUs."""
+
+    gpus: Allocation
+
+    def __str__(self) -> str:
+        return f"lost {self.gpus}: the machines left the cluster or are used by other Ray jobs"
+
+    @property
+    def remedy(self) -> str:
+        return "its trials go on from their checkpoints when the app wins GPUs elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class NotHeld(Reason):
+    """A group was asked for on GPUs that the app does not hold."""
+
+    gpus: Allocation
+    held: Allocation
+
+    def __str__(self) -> str:
+        return f"asked for a group on {self.gpus}, but holds {self.held}"
+
+    @property
+    def remedy(self) -> str:
+        return "ask only for GPUs of the app's own leases"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNotCreated(Reason):
+    """The cluster could not create a placement group."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"its placement group could not be created: {self.why}"
+
+    @property
+    def remedy(self) -> str:
+        return "check that the node has the CPUs, memory and custom resources that a trial asks for"
+
+
+@dataclass(frozen=True, slots=True)
+class AppGone(Reason):
+    """The app left."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"left the cluster: {self.why}"
