@@ -120,13 +120,16 @@ class Outbid(Reason):
 
     def __str__(self) -> str:
         return (
-            f"bid and won nothing; {', '.join(self.winners) or 'no app'} won (r {number(self.r)})"
+            (
+            f"bid with r = {number(self.r)} and won nothing; "
+            f"{', '.join(self.winners) or 'no app'} won"
+        )
         )
 
     @property
     def remedy(self) -> str:
         return (
-            "a lower r per GPU asked for (fewer GPUs per trial, or a better estimate) wins sooner"
+            "its r grows while it waits, and with r its weight in the next rounds"
         )
 
 
@@ -263,7 +266,7 @@ class GroupNotCreated(Reason):
 
     @property
     def remedy(self) -> str:
-        return "check that the node has the CPUs, memory and custom resources that a trial asks for"
+        return "check that the node has the CPUs, memory and resources that a trial asks for"
 
 
 @dataclass(frozen=True, slots=True)

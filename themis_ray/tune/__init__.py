@@ -1,0 +1,1 @@
+"""Ray Tune: the scheduler, its placement groups and its callbacks."""
