@@ -120,17 +120,13 @@ class Outbid(Reason):
 
     def __str__(self) -> str:
         return (
-            (
             f"bid with r = {number(self.r)} and won nothing; "
             f"{', '.join(self.winners) or 'no app'} won"
-        )
         )
 
     @property
     def remedy(self) -> str:
-        return (
-            "its r grows while it waits, and with r its weight in the next rounds"
-        )
+        return "its r grows while it waits, and with r its weight in the next rounds"
 
 
 @dataclass(frozen=True, slots=True)

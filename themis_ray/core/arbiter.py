@@ -1,0 +1,406 @@
+"""The ARBITER as a sans-IO state machine: ``handle(event, now) -> commands``.
+
+It reads no clock and does no I/O. A driver (the Ray actor, or the simulator) feeds it events and
+carries out the commands. An event that is not legal raises
+:class:`~themis_ray.errors.ProtocolError` or :class:`~themis_ray.errors.BidError` and changes
+nothing. The transition tables are :data:`TRANSITIONS` (rounds) and
+:data:`themis_ray.core.leases.GROUP_TRANSITIONS` (placement groups).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from themis_ray.core import events as ev
+from themis_ray.core import rounds
+from themis_ray.core.bids import check_against_offer
+from themis_ray.core.cluster import NOTHING, Cluster
+from themis_ray.core.commands import Command, Decided, GroupRefused, RequestReport, SendOffer
+from themis_ray.core.explain import (
+    AppGone,
+    GaveBack,
+    GroupNotCreated,
+    NotHeld,
+    Reason,
+    Waiting,
+)
+from themis_ray.core.leases import Group, GroupState
+from themis_ray.core.policies.base import Policy, RoundView
+from themis_ray.core.rounds import Phase, Round
+from themis_ray.core.settings import ArbiterConfig
+from themis_ray.core.state import App, State
+from themis_ray.errors import (
+    BidError,
+    DuplicateAppError,
+    ProtocolError,
+    UnknownAppError,
+)
+
+
+class Arbiter:
+    """Shares the GPUs of a cluster among apps, round by round.
+
+    Args:
+        policy: Decides who gets what.
+        config: Times.
+    """
+
+    def __init__(self, policy: Policy, config: ArbiterConfig | None = None) -> None:
+        self.policy = policy
+        self.config = config or ArbiterConfig()
+        self.state = State()
+        self.round: Round | None = None
+        self.rounds = 0
+        self._now = -math.inf
+        # Since when supply or demand has changed with no round held; None when it has not.
+        self._dirty_s: float | None = None
+
+    # -- the one mutating entry -----------------------------------------------------------
+
+    def handle(self, event: ev.Event, now: float) -> list[Command]:
+        """Take in one event.
+
+        Args:
+            event: What happened.
+            now: When, in seconds on the driver's clock; never less than in an earlier call.
+
+        Returns:
+            What is to be done, in order.
+
+        Raises:
+            ProtocolError: The event is not legal in this state (nothing was changed).
+            BidError: A bid asks for what was not offered (nothing was changed).
+        """
+        if now < self._now:
+            raise ProtocolError(f"time went back from {self._now} to {now}")
+        TRANSITIONS[type(event)](self, event, now)
+        self._now = now
+        self._advance(now)
+        return self.state.flush()
+
+    @property
+    def phase(self) -> Phase:
+        """Where the arbiter is in a round."""
+        return self.round.phase if self.round else Phase.IDLE
+
+    def wakeup_s(self) -> float | None:
+        """When the next :class:`~themis_ray.core.events.Tick` is due; None for never."""
+        times = [self.state.timers[0][0]] if self.state.timers else []
+        if self.round is not None:
+            times.append(self.round.deadline_s)
+        elif self._dirty_s is not None:
+            times.append(self._dirty_s + self.config.round_delay_s)
+        return min(times, default=None)
+
+    # -- events ---------------------------------------------------------------------------
+
+    def _app(self, name: str) -> App:
+        app = self.state.apps.get(name)
+        if app is None:
+            known = ", ".join(sorted(self.state.apps)) or "none"
+            raise UnknownAppError(f"no app {name!r} is registered; registered are: {known}")
+        return app
+
+    def _cluster_changed(self, event: ev.ClusterChanged, now: float) -> None:
+        self.state.set_cluster(Cluster(event.machines), now)
+        self._stir(now)
+
+    def _joined(self, event: ev.AppJoined, now: float) -> None:
+        if event.app in self.state.apps:
+            raise DuplicateAppError(
+                f"an app {event.app!r} is already running; give this one another name with "
+                "ThemisScheduler(app=...)"
+            )
+        if not 0 < event.weight < math.inf:
+            raise ProtocolError(f"weight {event.weight} of app {event.app!r}; use a number above 0")
+        integral = self.state.contention.change(now, +1)
+        app = App(event.app, event.weight, now, integral, event.report, Waiting(0))
+        app.touched_s = now
+        app.groups = {g.id: g for g in self.state.groups.values() if g.app == event.app}
+        app.reason = Waiting(self.state.unclaimed().size)
+        self.state.apps[event.app] = app
+        self.state.departed.pop(event.app, None)
+        self._stir(now)
+
+    def _left(self, event: ev.AppLeft, now: float) -> None:
+        app = self._app(event.app)
+        reason = AppGone(event.why)
+        for lease in list(app.leases.values()):
+            lease.pending = NOTHING
+            self.state.unhold(lease, lease.held, now)
+        for group in list(app.groups.values()):
+            self.state.end_group(group, reason)
+        del self.state.apps[event.app]
+        self.state.departed[event.app] = reason
+        self.state.changed.pop(event.app, None)
+        self.state.contention.change(now, -1)
+        if self.round is not None:
+            self.round.waiting.discard(event.app)
+            self.round.bids.pop(event.app, None)
+            self.round.answered.discard(event.app)
+            for lease_id in [k for k, x in self.round.leases.items() if x.app == event.app]:
+                del self.round.leases[lease_id]
+        self._stir(now)
+
+    def _reported(self, event: ev.Reported, now: float) -> None:
+        app = self._app(event.app)
+        wanted_before = app.report.wants
+        app.report = event.report
+        if self.round is not None and event.round_id == self.round.id:
+            self.round.answered.add(event.app)
+            if self.round.phase is Phase.REPORTING:
+                self.round.waiting.discard(event.app)
+        elif event.round_id is not None or event.report.wants > wanted_before:
+            self._stir(now)  # a late answer, or new demand
+
+    def _bid(self, event: ev.BidReceived, now: float) -> None:
+        name = event.table.app
+        self._app(name)
+        current = self.round
+        if current is None or current.phase is not Phase.BIDDING or current.id != event.round_id:
+            raise ProtocolError(
+                f"app {name!r} bid in round {event.round_id}, which is over; answer offers sooner"
+            )
+        if name not in current.asked:
+            raise BidError(f"app {name!r} was not made an offer in round {event.round_id}")
+        check_against_offer(event.table, current.pool)
+        current.bids[name] = event.table
+        current.waiting.discard(name)
+
+    def _group_requested(self, event: ev.GroupRequested, now: float) -> None:
+        app = self._app(event.app)
+        if event.group in self.state.groups:
+            raise ProtocolError(f"a group {event.group!r} exists already; name each request anew")
+        if not event.allocation:
+            raise ProtocolError(f"group {event.group!r} asks for no GPU")
+        held = self.state.ledger.entitled(app.id)
+        if not event.allocation <= held:
+            reason = NotHeld(event.allocation, held)
+            self.state.commands.append(GroupRefused(app.id, event.group, reason))
+            return
+        group = Group(event.group, app.id, event.allocation, now)
+        self.state.groups[group.id] = app.groups[group.id] = group
+        self.state.waiting[group.id] = group
+
+    def _group_released(self, event: ev.GroupReleased, now: float) -> None:
+        app = self._app(event.app)
+        group = app.groups.get(event.group)
+        if group is not None:  # None: it is gone already, which is what was asked for
+            self.state.end_group(group, GaveBack(group.allocation))
+
+    def _gpus_returned(self, event: ev.GpusReturned, now: float) -> None:
+        app = self._app(event.app)
+        idle = self.state.ledger.idle(app.id)
+        if not event.allocation <= idle:
+            raise ProtocolError(
+                f"app {app.id!r} returns {event.allocation}, but only {idle} is idle; "
+                "release the groups on it first"
+            )
+        left = event.allocation
+        for lease in sorted(app.leases.values(), key=lambda x: x.expires_s):
+            given = left & lease.held
+            left = left - given
+            self.state.unhold(lease, given, now)
+        self.state.changed.setdefault(app.id, GaveBack(event.allocation))
+        self._stir(now)
+
+    def _group(self, name: str) -> Group:
+        group = self.state.groups.get(name)
+        if group is None:
+            raise ProtocolError(f"no group {name!r}")
+        return group
+
+    def _group_ready(self, event: ev.GroupReady, now: float) -> None:
+        group = self._group(event.group)
+        if not self.state.shift(group, "ready"):
+            raise ProtocolError(f"group {group.id!r} is {group.state.value}, not being created")
+
+    def _group_failed(self, event: ev.GroupFailed, now: float) -> None:
+        group = self._group(event.group)
+        wanted = group.state is GroupState.CREATING
+        if not self.state.shift(group, "failed"):
+            raise ProtocolError(f"group {group.id!r} is {group.state.value}, not being created")
+        if wanted:
+            reason = GroupNotCreated(event.why)
+            self.state.commands.append(GroupRefused(group.app, group.id, reason))
+        self._group_left(group, now)
+
+    def _group_gone(self, event: ev.GroupGone, now: float) -> None:
+        group = self._group(event.group)
+        if not self.state.shift(group, "gone"):
+            raise ProtocolError(f"group {group.id!r} is {group.state.value}: it never existed")
+        self._group_left(group, now)
+
+    def _group_left(self, group: Group, now: float) -> None:
+        app = self.state.apps.get(group.app)
+        if app is not None:
+            self.state.trim_final(app, now)
+        self._stir(now)
+
+    def _tick(self, event: ev.Tick, now: float) -> None:
+        """Nothing but time has changed; :meth:`_advance` does the work."""
+
+    # -- what follows from any event --------------------------------------------------------
+
+    def _stir(self, now: float) -> None:
+        """Supply or demand has changed: a round may be worth while."""
+        if self._dirty_s is None:
+            self._dirty_s = now
+
+    def _advance(self, now: float) -> None:
+        state = self.state
+        while True:
+            for name, lease_id in state.due(now):
+                self._time_has_come(name, lease_id, now)
+            state.settle(now)
+            state.start_waiting()
+            if not self._step_round(now):
+                return
+
+    def _time_has_come(self, name: str, lease_id: str, now: float) -> None:
+        app = self.state.apps.get(name)
+        if app is None:
+            return
+        if not lease_id:
+            self.state.force(app, now)
+            return
+        lease = app.leases.get(lease_id)
+        if lease is None or lease.expires_s > now:
+            return
+        if self.round is not None and lease_id in self.round.leases:
+            # The decision is due any moment; the round itself ends the lease if it is lost.
+            self.state.at(self.round.deadline_s, name, lease_id)
+            return
+        self.state.end_lease(lease, now, self.config.grace_s)
+        self._stir(now)
+
+    def _step_round(self, now: float) -> bool:
+        """Take the round one step on; False when it has to wait."""
+        if self.round is None:
+            return self._open(now)
+        if self.round.waiting and now < self.round.deadline_s:
+            return False
+        if self.round.phase is Phase.REPORTING and self.policy.wants_bids:
+            return self._offer(now)
+        self._close(now)
+        return True
+
+    def _open(self, now: float) -> bool:
+        """Start a round if GPUs can be given out and somebody wants them."""
+        state, config = self.state, self.config
+        soon = {
+            lease.id: lease
+            for app in state.apps.values()
+            for lease in app.leases.values()
+            if not lease.final and lease.held and lease.expires_s - config.notice_s <= now
+        }
+        settled = self._dirty_s is not None and self._dirty_s + config.round_delay_s <= now
+        if not soon and not settled:
+            return False
+        if settled:
+            self._dirty_s = None
+        pool = rounds.put_up(state, soon)
+        wanted = any(
+            app.report.wants > rounds.kept(state, app, soon).size for app in state.apps.values()
+        )
+        if not pool or not wanted:
+            for lease in soon.values():
+                lease.final = True
+            return False
+        self.rounds += 1
+        self.round = Round(
+            self.rounds, Phase.REPORTING, pool, soon, set(state.apps), now + config.report_timeout_s
+        )
+        for app in state.apps.values():
+            state.commands.append(
+                RequestReport(
+                    app.id,
+                    self.round.id,
+                    rounds.kept(state, app, soon),
+                    state.n_avg(app, now),
+                    state.cluster.gpus,
+                )
+            )
+        return True
+
+    def _offer(self, now: float) -> bool:
+        current, state = self.round, self.state
+        assert current is not None
+        view = self._view(now)
+        current.pool = view.pool
+        current.asked = self.policy.bidders(view) if view.pool else ()
+        current.phase = Phase.BIDDING
+        current.waiting = set(current.asked)
+        current.deadline_s = now + self.config.bid_timeout_s
+        for name in current.asked:
+            app = view.apps[name]
+            seen = {*view.pool, *app.kept}
+            racks = {m: r for m, r in state.cluster.racks.items() if m in seen}
+            state.commands.append(
+                SendOffer(
+                    name,
+                    current.id,
+                    view.pool,
+                    app.kept,
+                    app.expiring,
+                    racks,
+                    app.n_avg,
+                    state.cluster.gpus,
+                    self.config.lease_s,
+                )
+            )
+        return True
+
+    def _view(self, now: float) -> RoundView:
+        current = self.round
+        assert current is not None
+        # GPUs that came free in the meantime wait for the next round; those that were lost
+        # since are not given out.
+        pool = current.pool & rounds.put_up(self.state, current.leases)
+        return rounds.view_of(self.state, current.leases, pool, current, now, self.config.lease_s)
+
+    def _close(self, now: float) -> None:
+        current = self.round
+        assert current is not None
+        view = self._view(now)
+        outcome = self.policy.allocate(view, current.bids)
+        rounds.check(outcome, view.pool)
+        self.round = None
+        rounds.apply(self.state, outcome, current.leases, now, self.config)
+        if current.waiting and rounds.left_idle(outcome, view.pool):
+            # GPUs stayed idle and somebody did not answer: ask again a little later.
+            self._dirty_s = now + self.config.bid_timeout_s
+        self.state.commands.append(Decided(current.id, dict(outcome.reasons)))
+
+    # -- reading --------------------------------------------------------------------------
+
+    def reason(self, name: str) -> Reason:
+        """Why an app has what it has.
+
+        Raises:
+            UnknownAppError: No such app is or was here.
+        """
+        gone = self.state.departed.get(name)
+        return gone if gone is not None else self._app(name).reason
+
+
+# The transition table. In every phase: reports, group events and returns change the books only.
+# IDLE      -- GPUs free or leases within notice, and somebody wants them --> REPORTING
+# REPORTING -- all reported, or report_timeout_s over --> BIDDING (or decided, without an auction)
+# BIDDING   -- all bids in, or bid_timeout_s over --> decided --> IDLE
+TRANSITIONS: Mapping[type[Any], Callable[[Arbiter, Any, float], None]] = {
+    ev.ClusterChanged: Arbiter._cluster_changed,
+    ev.AppJoined: Arbiter._joined,
+    ev.AppLeft: Arbiter._left,
+    ev.Reported: Arbiter._reported,
+    ev.BidReceived: Arbiter._bid,
+    ev.GroupRequested: Arbiter._group_requested,
+    ev.GroupReleased: Arbiter._group_released,
+    ev.GpusReturned: Arbiter._gpus_returned,
+    ev.GroupReady: Arbiter._group_ready,
+    ev.GroupFailed: Arbiter._group_failed,
+    ev.GroupGone: Arbiter._group_gone,
+    ev.Tick: Arbiter._tick,
+}

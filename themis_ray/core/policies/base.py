@@ -1,0 +1,119 @@
+"""What a policy sees of a round, and what it must answer.
+
+A policy is a pure function of a :class:`RoundView` (and of the bids, when it holds an auction).
+The live arbiter and the simulator use the same policies.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from themis_ray.core.bids import BidTable
+from themis_ray.core.cluster import NOTHING, Allocation, Cluster
+from themis_ray.core.events import AppReport
+from themis_ray.core.explain import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class AppView:
+    """An app in a round.
+
+    Attributes:
+        id: The app's name.
+        weight: Its share relative to the others.
+        joined_s: When it joined, on the arbiter's clock.
+        n_avg: Mean number of apps during its life, itself included.
+        report: Its newest report.
+        answered: Whether the report is of this round.
+        kept: GPUs that it keeps whatever the round decides (pending ones included).
+        expiring: GPUs of the pool that it holds now.
+        attained_gpu_s: GPU-seconds it was entitled to so far.
+    """
+
+    id: str
+    weight: float
+    joined_s: float
+    n_avg: float
+    report: AppReport
+    answered: bool
+    kept: Allocation
+    expiring: Allocation
+    attained_gpu_s: float
+
+    @property
+    def needs(self) -> int:
+        """How many GPUs of the pool it could use."""
+        return max(0, self.report.wants - self.kept.size)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundView:
+    """A round: the GPUs to be had and the apps.
+
+    Attributes:
+        now_s: Time on the arbiter's clock.
+        round_id: Counts up; also seeds what is random.
+        cluster: All machines.
+        pool: GPUs to be given out.
+        apps: All apps, by id.
+        lease_s: The length of a full lease.
+    """
+
+    now_s: float
+    round_id: int
+    cluster: Cluster
+    pool: Allocation
+    apps: Mapping[str, AppView]
+    lease_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Award:
+    """What an app gets in a round.
+
+    Attributes:
+        gpus: GPUs of the pool.
+        lease_fraction: Part of a full lease for which it gets them, in (0, 1].
+    """
+
+    gpus: Allocation = NOTHING
+    lease_fraction: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A policy's decision: who gets what, and why; each app has a reason."""
+
+    awards: Mapping[str, Award] = field(default_factory=dict)
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+
+
+class Policy(ABC):
+    """Decides rounds.
+
+    Class attributes:
+        name: Its name on the command line.
+        wants_bids: Whether :meth:`bidders` are sent an offer before :meth:`allocate`.
+    """
+
+    name: ClassVar[str]
+    wants_bids: ClassVar[bool] = False
+
+    def bidders(self, view: RoundView) -> tuple[str, ...]:
+        """The apps to be offered the pool; only called when ``wants_bids``."""
+        return tuple(a.id for a in view.apps.values() if a.answered and a.needs)
+
+    @abstractmethod
+    def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:
+        """Divide the pool.
+
+        Args:
+            view: The round.
+            bids: The valid bids that came in time; empty unless ``wants_bids``.
+
+        Returns:
+            Awards that together fit into ``view.pool``; apps without one get nothing.
+        """

@@ -1,0 +1,170 @@
+"""A round: reports, offers, bids, and the books changed by what the policy decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from themis_ray.core.bids import BidTable
+from themis_ray.core.cluster import NOTHING, Allocation
+from themis_ray.core.explain import LeaseEnded
+from themis_ray.core.leases import Lease
+from themis_ray.core.policies.base import AppView, Award, Outcome, RoundView
+from themis_ray.core.settings import ArbiterConfig
+from themis_ray.core.state import App, State
+
+
+class Phase(Enum):
+    """Where the arbiter is in a round."""
+
+    IDLE = "idle"
+    REPORTING = "reporting"
+    BIDDING = "bidding"
+
+
+@dataclass(slots=True)
+class Round:
+    """One round under way.
+
+    Attributes:
+        id: Counts up from 1.
+        phase: What is being waited for.
+        pool: GPUs put up when it began.
+        leases: The leases that it renews or ends, by id.
+        waiting: Apps that have not answered yet.
+        deadline_s: When those that have not answered lose the round.
+        answered: Apps whose report is of this round.
+        bids: The bids so far.
+    """
+
+    id: int
+    phase: Phase
+    pool: Allocation
+    leases: dict[str, Lease]
+    waiting: set[str]
+    deadline_s: float
+    answered: set[str] = field(default_factory=set)
+    bids: dict[str, BidTable] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
+
+
+def put_up(state: State, leases: Mapping[str, Lease]) -> Allocation:
+    """The pool: free GPUs that nobody awaits, and those of the given leases."""
+    pool = state.unclaimed()
+    for lease in leases.values():
+        pool = pool + lease.held
+    return pool & state.cluster.capacity
+
+
+def expiring(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
+    """GPUs that an app holds under leases that are put up."""
+    total = NOTHING
+    for lease in app.leases.values():
+        if lease.id in leases:
+            total = total + lease.held
+    return total
+
+
+def kept(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
+    """GPUs that an app holds or awaits whatever the round decides."""
+    total = NOTHING
+    for lease in app.leases.values():
+        if lease.id not in leases and not lease.final:
+            total = total + lease.held + lease.pending
+    return total
+
+
+def view_of(
+    state: State,
+    leases: Mapping[str, Lease],
+    pool: Allocation,
+    round_: Round,
+    now: float,
+    lease_s: float,
+) -> RoundView:
+    """The round as the policy sees it."""
+    apps = {}
+    for name in sorted(state.apps):
+        app = state.apps[name]
+        state.touch(app, now)
+        apps[name] = AppView(
+            id=name,
+            weight=app.weight,
+            joined_s=app.joined_s,
+            n_avg=state.n_avg(app, now),
+            report=app.report,
+            answered=name in round_.answered,
+            kept=kept(state, app, leases),
+            expiring=expiring(state, app, leases),
+            attained_gpu_s=app.attained_gpu_s,
+        )
+    return RoundView(now, round_.id, state.cluster, pool, apps, lease_s)
+
+
+def check(outcome: Outcome, pool: Allocation) -> None:
+    """Refuse a decision that gives out what is not there: a fault of the policy.
+
+    Raises:
+        ValueError: The awards do not fit into the pool.
+    """
+    total = NOTHING
+    for award in outcome.awards.values():
+        total = total + award.gpus
+        if not 0 < award.lease_fraction <= 1:
+            raise ValueError(f"a lease fraction of {award.lease_fraction} was awarded")
+    if not total <= pool:
+        raise ValueError(f"the policy awarded {total}, but only {pool} were put up")
+
+
+def left_idle(outcome: Outcome, pool: Allocation) -> bool:
+    """Whether GPUs of the pool went to nobody."""
+    return sum(award.gpus.size for award in outcome.awards.values()) < pool.size
+
+
+def apply(
+    state: State,
+    outcome: Outcome,
+    leases: Mapping[str, Lease],
+    now: float,
+    config: ArbiterConfig,
+) -> None:
+    """Carry a decision out: renew, grant, and give notice.
+
+    All leases of one round end together (as far as payments in time allow), counted from the
+    moment at which the GPUs that change hands are due.
+    """
+    base_s = max([now, *(lease.expires_s for lease in leases.values())])
+    for name, award in sorted(outcome.awards.items()):
+        if award.gpus and name in state.apps:
+            _grant(state, state.apps[name], award, leases, now, base_s, config)
+    for name, reason in outcome.reasons.items():
+        if name in state.apps:
+            state.apps[name].reason = reason
+            if outcome.awards.get(name, Award()).gpus:
+                state.changed[name] = reason
+    for lease in leases.values():
+        app = state.apps.get(lease.app)
+        if app is not None and lease.id in app.leases and not lease.final:
+            lease.final = True
+            state.changed[app.id] = outcome.reasons.get(app.id, LeaseEnded(lease.id, lease.held))
+            state.at(lease.expires_s, app.id, lease.id)
+            state.trim_final(app, now)
+
+
+def _grant(
+    state: State,
+    app: App,
+    award: Award,
+    leases: Mapping[str, Lease],
+    now: float,
+    base_s: float,
+    config: ArbiterConfig,
+) -> None:
+    length_s = max(config.lease_s * award.lease_fraction, min(config.min_lease_s, config.lease_s))
+    new = state.new_lease(app, award.gpus, now, base_s + length_s)
+    for old in sorted(app.leases.values(), key=lambda x: x.expires_s):
+        if old.id in leases:
+            state.move(old, new, old.held & new.pending)
+    state.at(new.expires_s - config.notice_s, app.id, new.id)
+    state.at(new.expires_s, app.id, new.id)

@@ -1,0 +1,45 @@
+"""How long things take in the arbiter."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from themis_ray.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ArbiterConfig:
+    """How long things take, in seconds.
+
+    Attributes:
+        lease_s: A full lease.
+        notice_s: How long before a lease ends its GPUs are put up.
+        grace_s: How long after its end a lease's groups may still be there.
+        report_timeout_s: An AGENT that does not report by then sits the round out.
+        bid_timeout_s: An AGENT that does not bid by then loses the round.
+        round_delay_s: Wait so long after a change before a round, to take in what comes together.
+        min_lease_s: Leases shortened by payments last at least so long.
+    """
+
+    lease_s: float = 600.0
+    notice_s: float = 10.0
+    grace_s: float = 10.0
+    report_timeout_s: float = 5.0
+    bid_timeout_s: float = 5.0
+    round_delay_s: float = 0.0
+    min_lease_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("lease_s", "report_timeout_s", "bid_timeout_s"):
+            value = getattr(self, name)
+            if not value > 0:
+                raise ConfigError(f"{name} = {value}; use a positive number of seconds")
+        for name in ("notice_s", "grace_s", "round_delay_s", "min_lease_s"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"{name} = {value}; use 0 or more seconds")
+        if self.notice_s >= self.lease_s:
+            raise ConfigError(
+                f"notice_s = {self.notice_s} is not shorter than lease_s = {self.lease_s}"
+            )

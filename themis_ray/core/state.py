@@ -1,0 +1,281 @@
+"""The arbiter's books: apps, leases, groups, and the elementary changes to them.
+
+:mod:`themis_ray.core.arbiter` decides *when*; this module knows *how*. Nothing here reads a clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from themis_ray.core.cluster import NOTHING, Allocation, Cluster
+from themis_ray.core.commands import (
+    Command,
+    CreateGroup,
+    GroupRefused,
+    LeasesChanged,
+    RemoveGroup,
+)
+from themis_ray.core.events import AppReport
+from themis_ray.core.explain import CapacityLost, Handover, LeaseEnded, NotHeld, Reason
+from themis_ray.core.fairness import Contention
+from themis_ray.core.leases import GROUP_TRANSITIONS, Group, GroupState, Lease, Ledger
+
+
+@dataclass(slots=True)
+class App:
+    """One registered app."""
+
+    id: str
+    weight: float
+    joined_s: float
+    joined_integral_s: float
+    report: AppReport
+    reason: Reason
+    leases: dict[str, Lease] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+    attained_gpu_s: float = 0.0
+    touched_s: float = 0.0
+    force_s: float | None = None
+
+    @property
+    def pending(self) -> Allocation:
+        """GPUs won and not yet received."""
+        return _total(lease.pending for lease in self.leases.values())
+
+
+@dataclass(slots=True)
+class State:
+    """All that the arbiter remembers between events."""
+
+    cluster: Cluster = field(default_factory=Cluster)
+    apps: dict[str, App] = field(default_factory=dict)
+    departed: dict[str, Reason] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    contention: Contention = field(default_factory=Contention)
+    commands: list[Command] = field(default_factory=list)
+    # Apps whose leases changed in this event, and why: told once, at its end.
+    changed: dict[str, Reason] = field(default_factory=dict)
+    pending: dict[str, Lease] = field(default_factory=dict)
+    waiting: dict[str, Group] = field(default_factory=dict)
+    timers: list[tuple[float, str, str]] = field(default_factory=list)
+    _lease_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    # -- time -----------------------------------------------------------------------------
+
+    def at(self, time_s: float, app: str, lease: str = "") -> None:
+        """Remember to look at an app's lease (or at its overdue groups) at a time."""
+        heapq.heappush(self.timers, (time_s, app, lease))
+
+    def due(self, now: float) -> list[tuple[str, str]]:
+        """Take the (app, lease) pairs whose time has come."""
+        out = []
+        while self.timers and self.timers[0][0] <= now:
+            _, app, lease = heapq.heappop(self.timers)
+            out.append((app, lease))
+        return out
+
+    def n_avg(self, app: App, now: float) -> float:
+        """Mean number of apps during an app's life."""
+        return self.contention.average(now, app.joined_s, app.joined_integral_s)
+
+    # -- entitlement ----------------------------------------------------------------------
+
+    def touch(self, app: App, now: float) -> None:
+        """Bring the app's attained service up to ``now``."""
+        if now > app.touched_s:
+            held = self.ledger.entitled(app.id).size
+            app.attained_gpu_s += held * (now - app.touched_s)
+            app.touched_s = now
+
+    def hold(self, lease: Lease, gpus: Allocation, now: float) -> None:
+        """Give a lease GPUs that are free."""
+        if gpus:
+            self.touch(self.apps[lease.app], now)
+            lease.held = lease.held + gpus
+            self.ledger.entitle(lease.app, gpus)
+
+    def unhold(self, lease: Lease, gpus: Allocation, now: float) -> None:
+        """Take GPUs from a lease; a lease with nothing left is forgotten."""
+        app = self.apps[lease.app]
+        if gpus:
+            self.touch(app, now)
+            lease.held = lease.held - gpus
+            self.ledger.entitle(lease.app, gpus, -1)
+        self.forget_if_empty(lease)
+
+    def forget_if_empty(self, lease: Lease) -> None:
+        """Drop a lease that neither holds nor awaits anything."""
+        if not lease.pending:
+            self.pending.pop(lease.id, None)
+            if not lease.held:
+                self.apps[lease.app].leases.pop(lease.id, None)
+
+    def new_lease(self, app: App, pending: Allocation, now: float, expires_s: float) -> Lease:
+        """A lease that holds nothing yet and awaits ``pending``."""
+        lease = Lease(f"L{next(self._lease_ids)}", app.id, NOTHING, pending, now, expires_s)
+        app.leases[lease.id] = lease
+        self.pending[lease.id] = lease
+        return lease
+
+    def move(self, old: Lease, new: Lease, gpus: Allocation) -> None:
+        """Renew: GPUs go from an app's old lease to its new one without being given up."""
+        old.held = old.held - gpus
+        new.held = new.held + gpus
+        new.pending = new.pending - gpus
+        self.forget_if_empty(old)
+        self.forget_if_empty(new)
+
+    def end_lease(self, lease: Lease, now: float, grace_s: float) -> None:
+        """A lease is over: its groups must go within the grace."""
+        app = self.apps[lease.app]
+        ended = lease.held
+        lease.pending = NOTHING
+        self.unhold(lease, lease.held, now)
+        self.changed[app.id] = LeaseEnded(lease.id, ended)
+        if self.ledger.excess(app.id):
+            force_s = lease.expires_s + grace_s
+            app.force_s = force_s if app.force_s is None else min(app.force_s, force_s)
+            self.at(app.force_s, app.id)
+
+    def trim_final(self, app: App, now: float) -> None:
+        """GPUs of leases under notice that no group uses any more are free at once."""
+        for lease in [x for x in app.leases.values() if x.final]:
+            surplus = self.ledger.idle(app.id) & lease.held
+            if surplus:
+                self.unhold(lease, surplus, now)
+                self.changed.setdefault(app.id, LeaseEnded(lease.id, surplus))
+
+    def settle(self, now: float) -> None:
+        """Hand free GPUs to the leases that await them, in the order of the decisions."""
+        for lease in list(self.pending.values()):
+            got = Allocation(
+                {m: max(0, min(c, self.ledger.free_on(m))) for m, c in lease.pending.items()}
+            )
+            if got:
+                lease.pending = lease.pending - got
+                self.hold(lease, got, now)
+                self.forget_if_empty(lease)
+                self.changed.setdefault(lease.app, Handover(got))
+
+    def unclaimed(self) -> Allocation:
+        """Free GPUs that no lease awaits."""
+        free = self.ledger.free()
+        if not self.pending:
+            return free
+        return free.minus(_total(lease.pending for lease in self.pending.values()))
+
+    # -- capacity -------------------------------------------------------------------------
+
+    def set_cluster(self, cluster: Cluster, now: float) -> None:
+        """Take over new machines; what no longer exists is taken back at once."""
+        self.cluster = cluster
+        self.ledger.capacity = {m.id: m.gpus for m in cluster.machines}
+        for lease in list(self.pending.values()):
+            lease.pending = lease.pending & cluster.capacity
+            self.forget_if_empty(lease)
+        # First GPUs that are leased but idle: taking those stops nobody.
+        for idle_only in (True, False):
+            for app in self.apps.values():
+                self._take_back(app, idle_only, now)
+
+    def _take_back(self, app: App, idle_only: bool, now: float) -> None:
+        for lease in sorted(app.leases.values(), key=lambda x: -x.granted_s):
+            over = self.ledger.overdrawn()
+            if not over:
+                return
+            # A group on a lost machine still counts as used until it is gone, so what is
+            # overdrawn there does not shrink: take no more than the lease has.
+            lost = over & lease.held
+            if idle_only:
+                lost = lost & self.ledger.idle(app.id)
+            if lost:
+                self.unhold(lease, lost, now)
+                self.changed[app.id] = CapacityLost(lost)
+                if self.ledger.excess(app.id):
+                    app.force_s = now
+                    self.at(now, app.id)
+
+    # -- groups ---------------------------------------------------------------------------
+
+    def shift(self, group: Group, what: str) -> bool:
+        """Move a group along its transition table; False when that is not possible."""
+        target = GROUP_TRANSITIONS.get((group.state, what))
+        if target is None:
+            return False
+        occupied = group.occupies
+        group.state = target
+        if group.occupies and not occupied:
+            self.ledger.occupy(group.app, group.allocation)
+        elif occupied and not group.occupies:
+            self.ledger.occupy(group.app, group.allocation, -1)
+        if target is not GroupState.WAITING:
+            self.waiting.pop(group.id, None)
+        if target is GroupState.GONE:
+            self.groups.pop(group.id, None)
+            if group.app in self.apps:
+                self.apps[group.app].groups.pop(group.id, None)
+        return True
+
+    def end_group(self, group: Group, reason: Reason) -> None:
+        """Have a group removed, unless that is under way."""
+        if group.state is GroupState.ENDING:
+            return
+        existed = group.occupies
+        self.shift(group, "end")
+        if existed:
+            self.commands.append(RemoveGroup(group.app, group.id, reason))
+
+    def start_waiting(self) -> None:
+        """Create the groups whose GPUs have been left by the app's own earlier groups."""
+        for group in list(self.waiting.values()):
+            if group.allocation <= self.ledger.idle(group.app):
+                self.shift(group, "fits")
+                self.commands.append(CreateGroup(group.app, group.id, group.allocation))
+            elif not group.allocation <= self.ledger.entitled(group.app):
+                held = self.ledger.entitled(group.app)
+                self.shift(group, "end")
+                reason = NotHeld(group.allocation, held)
+                self.commands.append(GroupRefused(group.app, group.id, reason))
+
+    def force(self, app: App, now: float) -> None:
+        """Remove groups that have outlived their lease and its grace, newest first."""
+        if app.force_s is None or now < app.force_s:
+            return
+        app.force_s = None
+        over = self.ledger.excess(app.id)
+        for group in app.groups.values():
+            if group.state is GroupState.ENDING:
+                over = over.minus(group.allocation)
+        for group in sorted(app.groups.values(), key=lambda g: -g.requested_s):
+            if not over:
+                return
+            if group.occupies and group.state is not GroupState.ENDING and group.allocation & over:
+                over = over.minus(group.allocation)
+                self.end_group(group, LeaseEnded("of its GPUs", group.allocation))
+
+    # -- telling --------------------------------------------------------------------------
+
+    def flush(self) -> list[Command]:
+        """The commands of this event, ending with one notice for each app concerned."""
+        for name, reason in self.changed.items():
+            app = self.apps.get(name)
+            if app is not None:
+                if not isinstance(reason, LeaseEnded | Handover):
+                    app.reason = reason  # those two follow from an earlier decision, kept here
+                views = tuple(lease.view() for lease in app.leases.values())
+                self.commands.append(LeasesChanged(name, views, reason))
+        self.changed.clear()
+        out, self.commands = self.commands, []
+        return out
+
+
+def _total(allocations: Iterable[Allocation]) -> Allocation:
+    total: dict[str, int] = {}
+    for allocation in allocations:
+        for machine, count in allocation.items():
+            total[machine] = total.get(machine, 0) + count
+    return Allocation(total)
