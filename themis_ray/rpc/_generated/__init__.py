@@ -1,0 +1,1 @@
+"""Written by `python -m themis_ray.rpc.generate`; do not edit."""
