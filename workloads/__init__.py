@@ -1,0 +1,77 @@
+"""Real PyTorch jobs, and the elastic trainer they are built on.
+
+::
+
+    from themis_ray.workloads import ElasticTrainer
+
+    trainer = ElasticTrainer(make_model, make_optimizer, dataset, loss_fn, global_batch=64)
+    trainer.restore(directory)          # after a move; leave it out at the first start
+    loss = trainer.run(steps=100)       # one process for each bundle of the lease
+    trainer.save(directory)
+
+Inside a Tune trial whose placement group has k bundles, the trainer runs k processes; anywhere else
+it runs one. The global batch, the order of the data and the gradient do not depend on k.
+
+PyTorch is an optional dependency (``pip install 'themis_ray[workloads]'``) and takes seconds to
+import, so the names below load on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from .checkpoint import load_checkpoint, save_checkpoint
+    from .data import DatasetSpec
+    from .elastic import ElasticTrainer
+    from .models import ModelSpec
+    from .sampler import ElasticSampler
+    from .trainable import ImageClassifierTrainable, train_image_classifier
+
+_HOME = {
+    "DatasetSpec": "data",
+    "ElasticSampler": "sampler",
+    "ElasticTrainer": "elastic",
+    "ImageClassifierTrainable": "trainable",
+    "ModelSpec": "models",
+    "load_checkpoint": "checkpoint",
+    "save_checkpoint": "checkpoint",
+    "train_image_classifier": "trainable",
+}
+
+# What a module of this package may fail to import, by the name a user would install.
+_EXTRA_PACKAGES = ("torch", "torchvision", "sklearn", "PIL")
+
+__all__ = [
+    "DatasetSpec",
+    "ElasticSampler",
+    "ElasticTrainer",
+    "ImageClassifierTrainable",
+    "ModelSpec",
+    "load_checkpoint",
+    "save_checkpoint",
+    "train_image_classifier",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use (PEP 562)."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value = getattr(import_module(f".{home}", __name__), name)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in _EXTRA_PACKAGES:
+            raise MissingExtraError(package, "workloads") from error
+        raise
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

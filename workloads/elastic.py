@@ -1,0 +1,281 @@
+"""Synchronous SGD on as many processes as the lease has bundles: the public trainer."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from ..errors import CheckpointError, ConfigError, WorkerDiedError
+from . import rendezvous
+from .checkpoint import load_checkpoint, save_checkpoint
+from .random_state import State
+from .replica import JobSpec, Replica, default_device
+from .worker_group import WorkerGroup, current_lease, gpus_assigned
+
+
+class ElasticTrainer:
+    """Trains a model with one process for each bundle of the lease.
+
+    In a Tune trial whose placement group has k bundles, this process is rank 0 and k-1 Ray actors
+    in the other bundles are ranks 1 to k-1. Outside a placement group, or with one bundle, this
+    process trains alone; Ray need not run. k is fixed for the trainer's life: after a move, a new
+    trainer (in the new trial process) restores the checkpoint with the k it finds.
+
+    What does not depend on k: the order of the data, the global batch, and the gradient, which is
+    that of the mean loss over the global batch even when the batch does not divide by k. What does:
+
+    * Batch normalisation uses the statistics of each process's part of the batch, as is usual with
+      data parallelism; with ``sync_batchnorm`` those of the whole batch (on GPUs). The running
+      statistics that are kept are rank 0's. No process then computes on a single example, whose
+      variance is zero: it gets at least two or none, and a batch of one is doubled.
+    * Random layers (dropout) draw from a stream of each rank.
+
+    With equal k (and machines, versions and ``num_threads``), a run interrupted at a checkpoint
+    ends with the same bits as one that was not: on a CPU, with three processes and more if
+    ``deterministic``; with ``deterministic`` on GPUs too, as far as their kernels go.
+
+    Args:
+        model: A ``torch.nn.Module``, or better a callable that builds one: each process calls it.
+        optimizer_fn: Takes the parameters, returns the optimiser, such as
+            ``functools.partial(torch.optim.SGD, lr=0.1)``.
+        dataset: A map-style data set, or a callable that returns one.
+        loss_fn: Takes outputs and targets, returns their mean loss; cross entropy by default. For
+            batches other than (inputs, targets) give ``step_fn`` instead.
+        global_batch: Examples in one step over all processes.
+        step_fn: Takes the model and a batch, returns the mean loss over the batch.
+        lr_scheduler_fn: Takes the optimiser, returns a scheduler that is advanced at each step.
+        collate_fn: Makes a batch out of a list of examples.
+        seed: Seeds the weights, the order of the data and the random streams.
+        deterministic: Use deterministic kernels and a fixed order of summation; process-wide.
+        num_threads: torch threads of each process; by default 1 on a CPU.
+        sync_batchnorm: Compute batch statistics over all processes (GPUs only).
+        amp: ``bf16`` or ``fp16`` for mixed precision (GPUs only).
+        compile: Run the model through ``torch.compile``.
+        max_processes: Use at most so many bundles.
+        start_timeout_s: How long the processes may take to start, in seconds.
+        step_timeout_s: How long a step may take before it counts as hung, in seconds.
+        pick_port: Returns the port that rank 0 tries to listen on; one that is taken is
+            followed by another call. By default the operating system chooses.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer_fn: Callable[[Iterable[Any]], Any],
+        dataset: Any,
+        loss_fn: Callable[[Any, Any], Any] | None = None,
+        *,
+        global_batch: int,
+        step_fn: Callable[[Any, Any], Any] | None = None,
+        lr_scheduler_fn: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        seed: int = 0,
+        deterministic: bool = False,
+        num_threads: int | None = None,
+        sync_batchnorm: bool = False,
+        amp: str | None = None,
+        compile: bool = False,
+        max_processes: int | None = None,
+        start_timeout_s: float = 180.0,
+        step_timeout_s: float = 180.0,
+        pick_port: Callable[[], int] = rendezvous.any_free_port,
+    ) -> None:
+        if loss_fn is not None and step_fn is not None:
+            raise ConfigError("give loss_fn or step_fn, not both")
+        spec = JobSpec(
+            model=model,
+            optimizer_fn=optimizer_fn,
+            dataset=dataset,
+            step_fn=step_fn or _StepWithLoss(loss_fn or torch.nn.functional.cross_entropy),
+            global_batch=global_batch,
+            lr_scheduler_fn=lr_scheduler_fn,
+            collate_fn=collate_fn,
+            seed=seed,
+            deterministic=deterministic,
+            num_threads=num_threads,
+            sync_batchnorm=sync_batchnorm,
+            amp=amp,
+            compile=compile,
+        )
+        self._pick_port = pick_port
+        self._group: WorkerGroup | None = None
+        lease = current_lease()
+        world = _processes(len(lease.bundle_specs) if lease else 1, global_batch, max_processes)
+        if lease is not None and world > 1:
+            # Started first: they import torch while this process builds its model.
+            self._group = WorkerGroup(
+                spec, lease, world, start_timeout_s=start_timeout_s, step_timeout_s=step_timeout_s
+            )
+        self._replica = Replica(spec, 0, world, default_device(gpus_assigned()))
+        self._random_states: list[State] = []
+        self._formed = False
+        self._attached = False
+        self._broken: str | None = None
+
+    @property
+    def model(self) -> Any:
+        """Rank 0's model, not wrapped."""
+        return self._replica.model
+
+    @property
+    def optimizer(self) -> Any:
+        """Rank 0's optimiser; changed settings reach the other ranks at the start and a restore."""
+        return self._replica.optimizer
+
+    @property
+    def device(self) -> Any:
+        """Where rank 0 computes."""
+        return self._replica.device
+
+    @property
+    def step(self) -> int:
+        """Steps done since the job's start, over all leases."""
+        return self._replica.sampler.step
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in one pass over the data."""
+        return self._replica.sampler.steps_per_epoch
+
+    @property
+    def processes(self) -> int:
+        """Number of processes, and so of GPUs in use."""
+        return self._replica.world
+
+    @property
+    def iter_s(self) -> float:
+        """Median seconds per step in this process's life, warm-up dropped."""
+        return self._replica.timer.seconds
+
+    def run(self, steps: int) -> float:
+        """Do some steps.
+
+        Returns:
+            The mean over the steps of the loss over the global batch before each step.
+
+        Raises:
+            WorkerDiedError: A rank died or hung. The trainer can only be closed then.
+        """
+        return statistics.fmean(self.run_losses(steps))
+
+    def run_losses(self, steps: int) -> list[float]:
+        """Do some steps and return the loss over the global batch at each; see :meth:`run`."""
+        if steps < 1:
+            raise ConfigError(f"steps must be at least 1, not {steps}")
+        self._check()
+        if self._group is None:
+            return self._replica.train(steps)
+        self._connect()
+        mine, others = self._together("train", (steps,), lambda b: self._replica.train(steps, b))
+        self._random_states = [state for _, state in others]
+        parts = [mine, *(losses for losses, _ in others)]
+        return [sum(step) for step in zip(*parts, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The job's state: model, optimiser, scheduler, position, and each rank's random state."""
+        self._check()
+        states = [self._replica.streams.state, *self._random_states]
+        return {**self._replica.state_dict(), "random": states}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, which may have been saved with another number of processes.
+
+        Raises:
+            CheckpointError: The state belongs to another job.
+        """
+        self._check()
+        self._replica.load_state_dict(state)
+        if "random" not in state:
+            raise CheckpointError("the checkpoint is not one of this job: it has no random states")
+        saved = list(state["random"])
+        self._replica.continue_streams(saved[0])
+        self._random_states = saved[1 : self.processes]
+        self._attached = False
+
+    def save(self, directory: str | Path, keep: int = 2) -> Path:
+        """Write a checkpoint; see :func:`~themis_ray.workloads.checkpoint.save_checkpoint`."""
+        return save_checkpoint(directory, self.state_dict(), self.step, keep)
+
+    def restore(self, directory: str | Path) -> int:
+        """Continue from the newest whole checkpoint of a folder; returns its step."""
+        loaded = load_checkpoint(directory)
+        self.load_state_dict(loaded.state)
+        return loaded.step
+
+    def close(self) -> None:
+        """End the other ranks at once. The trainer cannot be used afterwards."""
+        self._broken = self._broken or "the trainer is closed"
+        if self._group is not None:
+            self._group.kill()
+            self._group = None
+
+    def __enter__(self) -> ElasticTrainer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise WorkerDiedError(
+                f"this trainer cannot go on ({self._broken}): make a new one and restore "
+                "the last checkpoint"
+            )
+
+    def _connect(self) -> None:
+        """Form the process group at the first step; give the ranks a restored state."""
+        assert self._group is not None
+        if not self._formed:
+            try:
+                self._group.form(self.device, self._pick_port)
+            except BaseException as error:
+                self._give_up(error)
+                raise
+            self._formed = True
+        if not self._attached:
+            states = [self._replica.streams.state, *self._random_states]
+            self._together("attach", (states,), lambda _: self._replica.attach())
+            self._attached = True
+
+    def _together(
+        self, method: str, arguments: tuple[Any, ...], local: Callable[[Callable[[], None]], Any]
+    ) -> tuple[Any, list[Any]]:
+        assert self._group is not None
+        try:
+            return self._group.alongside(method, arguments, local)
+        except BaseException as error:
+            # The ranks may have stopped at different steps.
+            self._give_up(error)
+            raise
+
+    def _give_up(self, error: BaseException) -> None:
+        self._broken = str(error) or type(error).__name__
+        self.close()
+
+
+class _StepWithLoss:
+    """The usual step: run the inputs, compare with the targets."""
+
+    def __init__(self, loss_fn: Callable[[Any, Any], Any]) -> None:
+        self._loss_fn = loss_fn
+
+    def __call__(self, model: Any, batch: Any) -> Any:
+        inputs, targets = batch
+        return self._loss_fn(model(inputs), targets)
+
+
+def _processes(bundles: int, global_batch: int, most: int | None) -> int:
+    """More processes than examples in a batch would only wait."""
+    if most is not None and most < 1:
+        raise ConfigError(f"max_processes must be at least 1, not {most}")
+    return max(1, min(bundles, global_batch, most or bundles))

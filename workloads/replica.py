@@ -1,0 +1,253 @@
+"""One process's copy of a job: model, optimiser, its part of each batch, and the step itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ..errors import CheckpointError, ConfigError
+from . import random_state, rendezvous
+from .random_state import RandomStreams
+from .sampler import ElasticSampler
+from .timing import IterationTimer
+
+AMP_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """All that a process needs to build its replica; shipped to the other ranks by Ray.
+
+    Attributes:
+        model: A ``torch.nn.Module``, or a callable that builds one.
+        optimizer_fn: Takes the parameters, returns the optimiser.
+        dataset: A map-style data set, or a callable that returns one.
+        step_fn: Takes the model and a batch, returns the mean loss over the batch.
+        global_batch: Examples in one step over all processes.
+        lr_scheduler_fn: Takes the optimiser, returns a scheduler that is advanced at every step.
+        collate_fn: Makes a batch out of a list of examples.
+        seed: Seeds the weights, the order of the data and the random streams.
+        deterministic: Use deterministic kernels and a fixed order of summation, even if slower.
+        num_threads: torch threads of each process; ``None`` means 1 on a CPU.
+        sync_batchnorm: Compute batch statistics over all GPUs (GPUs only).
+        amp: ``bf16`` or ``fp16`` for mixed precision (GPUs only), ``None`` for full precision.
+        compile: Run the model through ``torch.compile``.
+    """
+
+    model: Any
+    optimizer_fn: Callable[[Iterable[Any]], Any]
+    dataset: Any
+    step_fn: Callable[[Any, Any], Any]
+    global_batch: int
+    lr_scheduler_fn: Callable[[Any], Any] | None = None
+    collate_fn: Callable[[list[Any]], Any] | None = None
+    seed: int = 0
+    deterministic: bool = False
+    num_threads: int | None = None
+    sync_batchnorm: bool = False
+    amp: str | None = None
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError(f"seed must be 0 or greater, not {self.seed}")
+        if self.amp is not None and self.amp not in AMP_TYPES:
+            raise ConfigError(f"amp must be None, 'bf16' or 'fp16', not {self.amp!r}")
+        if self.num_threads is not None and self.num_threads < 1:
+            raise ConfigError(f"num_threads must be at least 1, not {self.num_threads}")
+
+
+class Replica:
+    """A rank of a job.
+
+    Args:
+        spec: The job.
+        rank: This process, 0 to ``world - 1``. Rank 0's state is the job's state.
+        world: Number of processes.
+        device: Where to compute.
+    """
+
+    def __init__(self, spec: JobSpec, rank: int, world: int, device: Any) -> None:
+        _configure_process(spec, device)
+        self.spec, self.rank, self.world, self.device = spec, rank, world, device
+        self.streams = RandomStreams(spec.seed, rank)
+        with self.streams.active():
+            self.model = _build_model(spec, device)
+            self.optimizer = spec.optimizer_fn(self.model.parameters())
+        make_scheduler = spec.lr_scheduler_fn
+        self.scheduler = make_scheduler(self.optimizer) if make_scheduler else None
+        on_gpu = device.type == "cuda"
+        self._amp = AMP_TYPES[spec.amp] if spec.amp and on_gpu else None
+        self._scaler = torch.amp.GradScaler(device.type, enabled=self._amp is torch.float16)
+        self.dataset = _resolve(spec.dataset)
+        self.sampler = ElasticSampler(len(self.dataset), spec.global_batch, spec.seed)
+        self.timer = IterationTimer(device)
+        self._smallest_shard = 2 if _has_local_batch_norm(self.model) else 1
+        self._runner = torch.compile(self.model) if spec.compile else self.model
+
+    def attach(self) -> None:
+        """Take rank 0's weights and optimiser state; every rank calls this at once."""
+        if isinstance(self._runner, DistributedDataParallel):
+            rendezvous.broadcast_tensors(self.model.state_dict().values())
+        else:
+            self._runner = self._wrap()
+        shared = rendezvous.broadcast(self._progress() if self.rank == 0 else None, self.device)
+        if self.rank != 0:
+            self._load_progress(shared)
+
+    def _wrap(self) -> Any:
+        """Make the model exchange gradients; takes over rank 0's weights."""
+        return DistributedDataParallel(
+            self._runner,
+            device_ids=[self.device] if self.device.type == "cuda" else None,
+            # Without this, DDP regroups its buckets after the first step, and with three ranks and
+            # more the order in which numbers are added changes: a resumed run would differ
+            # from an uninterrupted one in the last bits.
+            find_unused_parameters=self.spec.deterministic and self.world > 2,
+        )
+
+    def train(self, steps: int, beat: Callable[[], None] = lambda: None) -> list[float]:
+        """Do some steps.
+
+        Args:
+            steps: How many.
+            beat: Called after each step; shows whoever watches that this rank is alive.
+
+        Returns:
+            This rank's weighted loss at each step; summed over the ranks, the mean loss
+            over the global batch before the step.
+        """
+        self._runner.train()
+        losses: list[Any] = []
+        with self.streams.active():
+            for _ in range(steps):
+                self.timer.start()
+                losses.append(self._step())
+                self.timer.stop()
+                beat()
+        # Only now: reading a number waits for the GPU.
+        return [float(loss) for loss in losses]
+
+    def _step(self) -> Any:
+        sampler = self.sampler
+        shard = sampler.shard(sampler.step, self.rank, self.world, self._smallest_shard)
+        batch = _to(self._fetch([int(i) for i in shard.indices]), self.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        with self._precision():
+            loss = self.spec.step_fn(self._runner, batch)
+        # DDP averages over ranks; the factor turns that into the mean over the global batch.
+        self._scaler.scale(loss * (shard.weight * self.world)).backward()
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        if self.scheduler is not None:
+            self.scheduler.step()
+        sampler.step += 1
+        return loss.detach() * shard.weight
+
+    def _precision(self) -> Any:
+        if self._amp is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self._amp)
+
+    def _fetch(self, indices: Sequence[int]) -> Any:
+        several = getattr(self.dataset, "__getitems__", None)
+        examples = several(indices) if several else [self.dataset[i] for i in indices]
+        return (self.spec.collate_fn or torch.utils.data.default_collate)(examples)
+
+    def _progress(self) -> dict[str, Any]:
+        """What the optimiser side of a job consists of."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict() if self.scheduler else None,
+            "scaler": self._scaler.state_dict(),
+            "sampler": self.sampler.state_dict(),
+        }
+
+    def _load_progress(self, state: Mapping[str, Any]) -> None:
+        self.sampler.load_state_dict(state["sampler"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if (state["scheduler"] is None) != (self.scheduler is None):
+            raise CheckpointError("the checkpoint and the job differ in having an lr_scheduler_fn")
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        if self._scaler.is_enabled() and state["scaler"]:
+            self._scaler.load_state_dict(state["scaler"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Model, optimiser, scheduler, scaler and position (not the random states)."""
+        return {"model": self.model.state_dict(), **self._progress()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state.
+
+        Raises:
+            CheckpointError: The state belongs to another model, optimiser or data order.
+        """
+        try:
+            self._load_progress(state)
+            self.model.load_state_dict(state["model"])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint is not one of this job: {error}") from error
+
+    def continue_streams(self, saved: Mapping[str, Any] | None) -> None:
+        """Take up saved random streams, or fresh ones for a rank that did not exist before."""
+        step = self.sampler.step
+        fresh = None if saved else random_state.seeded(self.spec.seed, self.rank, step)
+        self.streams.state = dict(saved or fresh or {})
+
+
+def default_device(gpus_assigned: bool) -> Any:
+    """The GPU that this process was given, else the CPU."""
+    if gpus_assigned and torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    return torch.device("cpu")
+
+
+def _configure_process(spec: JobSpec, device: Any) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    threads = spec.num_threads or (1 if device.type == "cpu" else None)
+    if threads is not None:
+        # Otherwise each of several processes on a machine starts a thread for every core.
+        torch.set_num_threads(threads)
+    if spec.deterministic:
+        # cuBLAS reads this when it is first used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+        # Some layers (VGG's adaptive pooling) have no deterministic CUDA kernel at all.
+        torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
+
+
+def _build_model(spec: JobSpec, device: Any) -> Any:
+    model = spec.model if isinstance(spec.model, torch.nn.Module) else spec.model()
+    if spec.sync_batchnorm and device.type == "cuda":
+        model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    return model.to(device)
+
+
+def _has_local_batch_norm(model: Any) -> bool:
+    """Whether a layer needs statistics over this process's part of the batch."""
+    kinds, shared = torch.nn.modules.batchnorm._BatchNorm, torch.nn.SyncBatchNorm
+    return any(isinstance(m, kinds) and not isinstance(m, shared) for m in model.modules())
+
+
+def _resolve(dataset: Any) -> Any:
+    is_factory = isinstance(dataset, type) or not hasattr(dataset, "__getitem__")
+    return dataset() if is_factory else dataset
+
+
+def _to(batch: Any, device: Any) -> Any:
+    """Move the tensors of a nested batch to a device."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: _to(value, device) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(_to(value, device) for value in batch)
+    return batch
