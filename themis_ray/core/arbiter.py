@@ -19,6 +19,7 @@ from themis_ray.core.bids import check_against_offer
 from themis_ray.core.cluster import NOTHING, Cluster
 from themis_ray.core.commands import Command, Decided, GroupRefused, RequestReport, SendOffer
 from themis_ray.core.explain import (
+    Adopted,
     AppGone,
     GaveBack,
     GroupNotCreated,
@@ -56,6 +57,11 @@ class Arbiter:
         self._now = -math.inf
         # Since when supply or demand has changed with no round held; None when it has not.
         self._dirty_s: float | None = None
+        self._not_before_s = -math.inf
+
+    def hold_rounds_until(self, time_s: float) -> None:
+        """Hold no round before a time; called once, before the first event, after a restart."""
+        self._not_before_s = time_s
 
     # -- the one mutating entry -----------------------------------------------------------
 
@@ -91,7 +97,7 @@ class Arbiter:
         if self.round is not None:
             times.append(self.round.deadline_s)
         elif self._dirty_s is not None:
-            times.append(self._dirty_s + self.config.round_delay_s)
+            times.append(max(self._dirty_s + self.config.round_delay_s, self._not_before_s))
         return min(times, default=None)
 
     # -- events ---------------------------------------------------------------------------
@@ -122,7 +128,24 @@ class Arbiter:
         app.reason = Waiting(self.state.unclaimed().size)
         self.state.apps[event.app] = app
         self.state.departed.pop(event.app, None)
+        if event.groups:
+            self._adopt(app, event.groups, now)
         self._stir(now)
+
+    def _adopt(self, app: App, groups: tuple[ev.HeldGroup, ...], now: float) -> None:
+        """Take over groups made by an earlier arbiter, as far as their GPUs are free."""
+        state = self.state
+        lease = state.new_lease(app, NOTHING, now, now + self.config.lease_s)
+        for held in groups:
+            if held.id not in state.groups and held.allocation <= state.unclaimed():
+                state.hold(lease, held.allocation, now)
+                group = Group(held.id, app.id, held.allocation, now, GroupState.WAITING)
+                state.groups[group.id] = app.groups[group.id] = group
+                state.shift(group, "fits")
+                state.shift(group, "ready")
+        state.forget_if_empty(lease)
+        rounds.remind(state, lease, self.config)
+        state.changed[app.id] = Adopted(lease.held)
 
     def _left(self, event: ev.AppLeft, now: float) -> None:
         app = self._app(event.app)
@@ -290,6 +313,8 @@ class Arbiter:
     def _open(self, now: float) -> bool:
         """Start a round if GPUs can be given out and somebody wants them."""
         state, config = self.state, self.config
+        if now < self._not_before_s:
+            return False
         soon = {
             lease.id: lease
             for app in state.apps.values()
@@ -301,6 +326,7 @@ class Arbiter:
             return False
         if settled:
             self._dirty_s = None
+        rounds.renew_pinned(state, soon, now, config)
         pool = rounds.put_up(state, soon)
         wanted = any(
             app.report.wants > rounds.kept(state, app, soon).size for app in state.apps.values()

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from themis_ray.core.bids import BidTable
-from themis_ray.core.cluster import Allocation, Machine
+from themis_ray.core.cluster import NOTHING, Allocation, Machine
 from themis_ray.errors import BidError
 
 
@@ -54,6 +54,8 @@ class AppReport:
         wants: GPUs in total, those held included, that it can use now.
         gang: The smallest number of GPUs that is of any use to one more of its jobs.
         jobs: Its live jobs.
+        pinned: GPUs that it holds for trials that cannot be preempted, since they save no
+            checkpoint: their leases are renewed without a round.
     """
 
     r: float
@@ -62,6 +64,7 @@ class AppReport:
     wants: int
     gang: int = 1
     jobs: tuple[JobReport, ...] = ()
+    pinned: Allocation = NOTHING
 
     def __post_init__(self) -> None:
         if math.isnan(self.r) or self.r < 0:
@@ -83,12 +86,25 @@ class ClusterChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldGroup:
+    """A placement group that an app already has when it joins."""
+
+    id: str
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
 class AppJoined:
-    """An app registers; ``weight`` scales its share."""
+    """An app registers; ``weight`` scales its share.
+
+    ``groups`` are placement groups that it had from an arbiter which has been restarted since:
+    they are adopted, with a full lease, as far as their GPUs are free.
+    """
 
     app: str
     report: AppReport
     weight: float = 1.0
+    groups: tuple[HeldGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

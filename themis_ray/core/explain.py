@@ -273,3 +273,30 @@ class AppGone(Reason):
 
     def __str__(self) -> str:
         return f"left the cluster: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotPreemptible(Reason):
+    """Trials that save no checkpoint keep their GPUs."""
+
+    gpus: Allocation
+
+    def __str__(self) -> str:
+        return f"keeps {self.gpus} without a round: its trials there save no checkpoint"
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "save checkpoints in the trainable, or set preempt_without_checkpoint=True, to share "
+            "fairly"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted(Reason):
+    """The arbiter was restarted and took over what the app still uses."""
+
+    gpus: Allocation
+
+    def __str__(self) -> str:
+        return f"keeps {self.gpus}, taken over by the restarted arbiter"

@@ -8,7 +8,7 @@ from enum import Enum
 
 from themis_ray.core.bids import BidTable
 from themis_ray.core.cluster import NOTHING, Allocation
-from themis_ray.core.explain import LeaseEnded
+from themis_ray.core.explain import LeaseEnded, NotPreemptible
 from themis_ray.core.leases import Lease
 from themis_ray.core.policies.base import AppView, Award, Outcome, RoundView
 from themis_ray.core.settings import ArbiterConfig
@@ -166,5 +166,32 @@ def _grant(
     for old in sorted(app.leases.values(), key=lambda x: x.expires_s):
         if old.id in leases:
             state.move(old, new, old.held & new.pending)
-    state.at(new.expires_s - config.notice_s, app.id, new.id)
-    state.at(new.expires_s, app.id, new.id)
+    remind(state, new, config)
+
+
+def remind(state: State, lease: Lease, config: ArbiterConfig) -> None:
+    """Set the timers of a new lease: one for its round, one for its end."""
+    state.at(lease.expires_s - config.notice_s, lease.app, lease.id)
+    state.at(lease.expires_s, lease.app, lease.id)
+
+
+def renew_pinned(state: State, soon: dict[str, Lease], now: float, config: ArbiterConfig) -> None:
+    """Renew, without a round, what holds trials that cannot be preempted.
+
+    Args:
+        state: The books.
+        soon: The leases about to end; those renewed whole are taken out.
+        now: The time.
+        config: For the length of a lease.
+    """
+    for lease in list(soon.values()):
+        app = state.apps[lease.app]
+        pinned = lease.held & app.report.pinned & state.ledger.physical(app.id)
+        if not pinned:
+            continue
+        new = state.new_lease(app, pinned, now, lease.expires_s + config.lease_s)
+        state.move(lease, new, pinned)
+        remind(state, new, config)
+        state.changed[app.id] = NotPreemptible(pinned)
+        if not lease.held:
+            soon.pop(lease.id)

@@ -1,0 +1,145 @@
+"""Options of the arbiter, checked at the edge and turned into the core's frozen values.
+
+They come from keyword arguments, from a YAML file (``themis start --config FILE``) and from the
+environment (``THEMIS_LEASE_S=60``), in this order of precedence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from themis_ray.core.policies import POLICIES, Policy, make_policy
+from themis_ray.core.settings import ArbiterConfig
+from themis_ray.errors import ConfigError
+
+ENV_PREFIX = "THEMIS_"
+
+
+class ArbiterOptions(BaseModel):
+    """All that an admin may set.
+
+    Attributes:
+        policy: The scheduling policy.
+        fairness_knob: f of the paper: the 1-f worst-off apps bid.
+        min_bidders: At least so many apps bid. The paper has no floor; with a handful of apps
+            its rule leaves one bidder, which is no auction.
+        payment: Whether the hidden payment is taken in GPUs or in lease time.
+        leftover: Who gets what the auction leaves over.
+        seed: Seeds all that is random in decisions.
+        lease_s: A full lease, in seconds.
+        notice_s: How long before its end a lease is put up again; a tenth of the lease, at most
+            10 s, when None.
+        grace_s: How long after its end the trials of a lease may still be there.
+        min_lease_s: Leases shortened by payments last at least so long; a tenth of the lease
+            when None.
+        answer_timeout_s: How long an AGENT may take to report or to bid.
+        lost_after_s: An app whose driver is cut off for so long is taken to be gone.
+        round_delay_s: Wait so long after a change before a round.
+        unit: What is leased; ``auto``: GPUs, or CPUs where there is no GPU.
+        host: Where the arbiter listens; the address of its node when None.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: str = "themis-paper"
+    fairness_knob: float = Field(0.8, ge=0, le=1)
+    min_bidders: int = Field(3, ge=1)
+    payment: Literal["gpus", "time"] = "time"
+    leftover: Literal["random", "placed"] = "placed"
+    seed: int = 0
+    lease_s: float = Field(600.0, gt=0)
+    notice_s: float | None = Field(None, ge=0)
+    grace_s: float = Field(10.0, ge=0)
+    min_lease_s: float | None = Field(None, ge=0)
+    answer_timeout_s: float = Field(5.0, gt=0)
+    lost_after_s: float = Field(3.0, ge=0)
+    round_delay_s: float = Field(0.2, ge=0)
+    unit: Literal["auto", "GPU", "CPU"] = "auto"
+    host: str | None = None
+
+    def core_config(self) -> ArbiterConfig:
+        """The times, as the core takes them."""
+        return ArbiterConfig(
+            lease_s=self.lease_s,
+            notice_s=min(10.0, self.lease_s / 10) if self.notice_s is None else self.notice_s,
+            grace_s=self.grace_s,
+            report_timeout_s=self.answer_timeout_s,
+            bid_timeout_s=self.answer_timeout_s,
+            round_delay_s=self.round_delay_s,
+            min_lease_s=self.lease_s / 10 if self.min_lease_s is None else self.min_lease_s,
+        )
+
+    def make_policy(self) -> Policy:
+        """The policy, with those of the options that it takes."""
+        cls = POLICIES.get(self.policy)
+        if cls is None:
+            make_policy(self.policy)  # raises, naming what there is
+            raise AssertionError
+        given = {
+            "fairness_knob": Fraction(str(self.fairness_knob)),
+            "min_bidders": self.min_bidders,
+            "payment": self.payment,
+            "leftover": self.leftover,
+            "seed": self.seed,
+            "timeout_s": self.answer_timeout_s,
+        }
+        fields = getattr(cls, "__dataclass_fields__", {})
+        return make_policy(self.policy, **{k: v for k, v in given.items() if k in fields})
+
+
+def load_options(
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    **given: Any,
+) -> ArbiterOptions:
+    """Gather the options.
+
+    Args:
+        file: A YAML file with a mapping of option names to values.
+        environ: Where ``THEMIS_*`` is looked up; the process's environment when None.
+        **given: Options set by the caller; None means not set.
+
+    Raises:
+        ConfigError: An option is unknown or out of range; the message names it.
+    """
+    merged: dict[str, Any] = {}
+    env = os.environ if environ is None else environ
+    for name in ArbiterOptions.model_fields:
+        if ENV_PREFIX + name.upper() in env:
+            merged[name] = env[ENV_PREFIX + name.upper()]
+    if file is not None:
+        merged.update(_read_yaml(file))
+    merged.update({name: value for name, value in given.items() if value is not None})
+    try:
+        options = ArbiterOptions(**merged)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "options"
+        raise ConfigError(
+            f"option {where}: {first['msg']} (got {first.get('input')!r}); the options are: "
+            f"{', '.join(ArbiterOptions.model_fields)}"
+        ) from error
+    options.core_config()
+    options.make_policy()
+    return options
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file} is not valid YAML: {error}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{file} must hold a mapping of options, as in 'lease_s: 600'")
+    return data

@@ -1,0 +1,111 @@
+"""The arbiter's state as one JSON-ready document: what ``themis status`` and ``why`` show."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from themis_ray.core.cluster import Allocation
+from themis_ray.core.state import App
+from themis_ray.live.driver import LiveDriver
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: None stands for it."""
+    return value if math.isfinite(value) else None
+
+
+def snapshot(driver: LiveDriver, started_s: float) -> dict[str, Any]:
+    """Who holds what, until when, and why.
+
+    Args:
+        driver: The live driver.
+        started_s: When the arbiter started, on the driver's clock.
+    """
+    core, now = driver.core, driver.now()
+    state = core.state
+    free = state.ledger.free()
+    apps = [app_document(driver, app, now) for app in state.apps.values()]
+    worst = [a["r"] for a in apps if a["r"] is not None]
+    return {
+        "policy": core.policy.name,
+        "lease_s": core.config.lease_s,
+        "unit": driver.watch.unit,
+        "uptime_s": now - started_s,
+        "round": core.rounds,
+        "phase": core.phase.value,
+        "nodes": [
+            {
+                "id": m.id,
+                "name": driver.node_names.get(m.id, m.id),
+                "rack": m.rack,
+                "gpus": m.gpus,
+                "free": free.on(m.id),
+                "foreign": driver.watch.foreign(m.id),
+            }
+            for m in state.cluster.machines
+        ],
+        "apps": apps,
+        "max_r": max(worst, default=None),
+    }
+
+
+def app_document(driver: LiveDriver, app: App, now: float) -> dict[str, Any]:
+    """One app of :func:`snapshot`."""
+    state = driver.core.state
+    state.touch(app, now)
+    return {
+        "id": app.id,
+        "weight": app.weight,
+        "r": _finite(app.report.r),
+        "t_shared_s": _finite(app.report.t_shared_s),
+        "t_ideal_s": _finite(app.report.t_ideal_s),
+        "wants": app.report.wants,
+        "held": state.ledger.entitled(app.id).size,
+        "attained_gpu_s": app.attained_gpu_s,
+        "joined_ago_s": now - app.joined_s,
+        "n_avg": state.n_avg(app, now),
+        "leases": [
+            {
+                "id": lease.id,
+                "gpus": dict(lease.held),
+                "pending": dict(lease.pending),
+                "expires_in_s": lease.expires_s - now,
+                "final": lease.final,
+            }
+            for lease in app.leases.values()
+        ],
+        "groups": [
+            {
+                "id": group.id,
+                "state": group.state.value,
+                "gpus": _named(driver, group.allocation),
+                "label": group.id.rsplit("/", 1)[-1],
+            }
+            for group in app.groups.values()
+        ],
+        "reason": app.reason.as_json(),
+    }
+
+
+def _named(driver: LiveDriver, allocation: Allocation) -> dict[str, int]:
+    return dict(allocation)
+
+
+def explanation(driver: LiveDriver, name: str) -> dict[str, Any]:
+    """Why one app has what it has, and what would change it.
+
+    Raises:
+        UnknownAppError: No such app is or was here.
+    """
+    core, now = driver.core, driver.now()
+    reason = core.reason(name)
+    app = core.state.apps.get(name)
+    document: dict[str, Any] = {"app": name, "reason": reason.as_json(), "live": app is not None}
+    if app is not None:
+        document.update(app_document(driver, app, now))
+        document["app"] = name
+    expiries = [x.expires_s for a in core.state.apps.values() for x in a.leases.values()]
+    if expiries:
+        document["next_lease_end_in_s"] = max(0.0, min(expiries) - now)
+    return document
