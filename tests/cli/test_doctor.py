@@ -1,0 +1,207 @@
+import json
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import themis_ray.live
+from themis_ray.cli import doctor
+from themis_ray.cli.main import app
+from themis_ray.errors import ArbiterUnavailableError
+from themis_ray.live import ray_version
+
+
+@pytest.fixture(autouse=True)
+def lonely_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No cluster, no token, no authentication mode, whatever this machine has."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(doctor, "_cluster_known", lambda: False)
+
+
+class NVMLError(Exception):
+    pass
+
+
+def nvml(**fails: str) -> ModuleType:
+    """A stand-in for pynvml in which the named calls raise."""
+    module = ModuleType("pynvml")
+
+    def call(name: str, value: Any) -> Any:
+        def function() -> Any:
+            if name in fails:
+                raise NVMLError(fails[name])
+            return value
+
+        return function
+
+    for name, value in (
+        ("nvmlInit", None),
+        ("nvmlDeviceGetCount", 4),
+        ("nvmlSystemGetDriverVersion", b"570.1"),
+        ("nvmlShutdown", None),
+    ):
+        setattr(module, name, call(name, value))
+    return module
+
+
+def test_a_healthy_machine_passes() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0, document
+    assert document["healthy"] is True
+    assert {check["outcome"] for check in document["checks"]} <= {"ok", "note"}
+    assert [check["name"] for check in document["checks"]] == [
+        "python", "ray", "grpc", "nvml", "clock", "torch", "torchvision", "mlflow", "plotly",
+        "access", "arbiter",
+    ]  # fmt: skip
+
+
+def test_the_table_names_each_check() -> None:
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 0
+    assert "nvml" in result.stdout
+    assert "no Ray cluster" in result.stdout
+
+
+def test_an_old_ray_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_version, "check_ray_version", lambda: _raise_old())
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert document["healthy"] is False
+    ray = document["checks"][1]
+    assert "2.9.0 is too old" in ray["found"]
+    assert ray["remedy"].startswith("pip install")
+
+
+def _raise_old() -> str:
+    from themis_ray.errors import UnsupportedRayError
+
+    raise UnsupportedRayError("Ray 2.9.0 is too old")
+
+
+def test_an_old_python_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 1, "final", 0))
+    assert doctor.check_python().outcome == "fail"
+
+
+def test_nvml_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml())
+    assert doctor.check_nvml() == doctor.Check("nvml", "ok", "4 GPUs, driver 570.1")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("nvmlInit", "NVML Shared Library Not Found"),
+        ("nvmlInit", "Driver/library version mismatch"),
+        ("nvmlInit", "Insufficient Permissions"),
+        ("nvmlDeviceGetCount", "GPU is lost"),
+        ("nvmlSystemGetDriverVersion", "Not Supported"),
+    ],
+)
+def test_nvml_that_refuses_is_a_plain_line(
+    monkeypatch: pytest.MonkeyPatch, call: str, message: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(**{call: message, "nvmlShutdown": message}))
+    check = doctor.check_nvml()
+    assert check.outcome == "note"
+    assert message in check.found
+    assert "step times" in check.remedy
+
+
+def test_a_missing_pynvml_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert doctor.check_nvml().outcome == "note"
+    assert doctor.check_nvml().remedy == "pip install nvidia-ml-py"
+
+
+def test_generated_code_that_refuses_the_runtime_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "themis_ray.rpc._generated.themis_pb2_grpc", None)
+    check = doctor.check_rpc()
+    assert check.outcome == "fail"
+    assert check.remedy.startswith("pip install -U grpcio")
+
+
+def test_a_coarse_clock_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    coarse = SimpleNamespace(monotonic=True, resolution=0.1)
+    monkeypatch.setattr(doctor.time, "get_clock_info", lambda name: coarse)
+    assert doctor.check_clock().outcome == "fail"
+
+
+def test_a_missing_extra_comes_with_the_line_that_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor, "version", version)
+    check = doctor.check_extra("plotly", "plotly", "plot", "figures")
+    assert check.outcome == "note"
+    assert check.remedy == "pip install 'themis_ray[plot]'"
+
+
+@pytest.mark.parametrize(
+    ("environment", "token", "outcome", "words"),
+    [
+        ({}, False, "note", "not set; token: none"),
+        ({}, True, "note", "auth_token"),
+        ({"RAY_AUTH_MODE": "disabled"}, False, "ok", "without a token"),
+        ({"RAY_AUTH_MODE": "token"}, True, "ok", "auth_token"),
+        ({"RAY_AUTH_MODE": "token"}, False, "fail", "there is no token"),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t"}, False, "ok", "from RAY_AUTH_TOKEN"),
+        ({"RAY_AUTH_MODE": "yes"}, False, "fail", "RAY_AUTH_MODE=yes"),
+    ],
+)
+def test_access(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    environment: dict[str, str],
+    token: bool,
+    outcome: str,
+    words: str,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if token:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("secret")
+    check = doctor.check_access()
+    assert check.outcome == outcome
+    assert words in check.found
+    assert "secret" not in check.found + check.remedy
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "words"),
+    [
+        ({"policy": "themis", "apps": [{}], "nodes": []}, "ok", "policy themis, 1 apps, 0 nodes"),
+        (ArbiterUnavailableError("no arbiter answers"), "note", "no arbiter answers"),
+        (ConnectionError("refused"), "note", "ConnectionError: refused"),
+    ],
+)
+def test_the_arbiter_is_asked_when_there_is_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, answer: Any, outcome: str, words: str
+) -> None:
+    def status() -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    client = SimpleNamespace(status=status)
+    monkeypatch.setitem(sys.modules, "themis_ray.live.client", client)
+    monkeypatch.setattr(themis_ray.live, "client", client, raising=False)
+    monkeypatch.setattr(doctor, "_cluster_known", lambda: True)
+    check = doctor.check_arbiter()
+    assert check.outcome == outcome
+    assert words in check.found
+
+
+def test_a_cluster_is_known_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert doctor._cluster_known()

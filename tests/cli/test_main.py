@@ -1,0 +1,261 @@
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import themis_ray.live
+from themis_ray import errors
+from themis_ray.cli import status as status_module
+from themis_ray.cli.durations import seconds
+from themis_ray.cli.main import COMMANDS, app, main
+
+STATUS: dict[str, Any] = {
+    "policy": "themis-paper",
+    "lease_s": 600.0,
+    "unit": "GPU",
+    "round": 3,
+    "uptime_s": 90.0,
+    "max_r": 1.25,
+    "nodes": [{"id": "n0", "name": "node-0", "rack": "r0", "gpus": 4, "free": 2, "foreign": 0}],
+    "apps": [
+        {
+            "id": "vgg",
+            "r": 1.25,
+            "wants": 4,
+            "held": 2,
+            "leases": [{"id": "l1", "gpus": {"n0": 2}, "expires_in_s": 61.0}],
+            "reason": {"kind": "Won", "text": "won n0:2", "remedy": ""},
+        }
+    ],
+}
+
+
+class FakeClient(ModuleType):
+    """Stands in for ``themis_ray.live.client``: records the calls and answers as told."""
+
+    def __init__(self) -> None:
+        super().__init__("themis_ray.live.client")
+        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+        self.answers: dict[str, Any] = {}
+        for name in ("start", "stop", "status", "explain"):
+            setattr(self, name, self._function(name))
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append((name, args, kwargs))
+            answer = self.answers[name]
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+
+        return call
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    fake = FakeClient()
+    monkeypatch.setitem(sys.modules, "themis_ray.live.client", fake)
+    monkeypatch.setattr(themis_ray.live, "client", fake, raising=False)
+    return fake
+
+
+def run(*args: str, stdin: str = "") -> Any:
+    return CliRunner().invoke(app, list(args), input=stdin)
+
+
+def test_help_lists_every_command() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        assert name in result.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from themis_ray.cli.main import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'ray', 'pydantic', 'numpy', 'grpc', 'mlflow', 'torch'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_takes_json_and_debug(name: str) -> None:
+    pytest.importorskip(f"themis_ray.cli.{COMMANDS[name].module}", exc_type=ImportError)
+    result = run(name, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+    assert "--debug" in result.stdout
+
+
+def test_python_dash_m() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "themis_ray", "--version"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("themis_ray 0.")
+
+
+@pytest.mark.parametrize("args", [["nonsense"], ["bids"], ["bids", "-", "--nonsense"]])
+def test_wrong_usage_exits_2(args: list[str]) -> None:
+    result = run(*args)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigError("lease_s = 0; use a positive number"), 2),
+        (errors.UnknownAppError("no app 'x'; registered are: vgg"), 2),
+        (errors.ArbiterUnavailableError("no arbiter answers; run themis start"), 1),
+        (errors.MissingExtraError("plotly", "plot"), 1),
+        (KeyError("surprise"), 1),
+    ],
+)
+def test_errors_become_a_message_and_an_exit_code(
+    client: FakeClient, error: Exception, code: int
+) -> None:
+    client.answers["status"] = error
+    result = run("status", "--json")
+    assert result.exit_code == code
+    assert str(error) in result.stderr
+    assert "Traceback" not in result.output
+    told = json.loads(result.stdout)["error"]
+    assert told["kind"] == type(error).__name__
+    assert told["exit_code"] == code
+    assert run("status").stdout == ""
+
+
+@pytest.mark.parametrize("args", [["--debug", "status"], ["status", "--debug"]])
+def test_debug_shows_the_traceback(client: FakeClient, args: list[str]) -> None:
+    client.answers["status"] = errors.ArbiterUnavailableError("no arbiter answers")
+    result = run(*args)
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+    # The next command starts afresh.
+    assert "Traceback" not in run("status").output
+
+
+def test_debug_logs_go_to_stderr(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    import logging
+
+    def status() -> dict[str, Any]:
+        logging.getLogger("themis_ray.live").debug("asking the arbiter")
+        return STATUS
+
+    monkeypatch.setattr(client, "status", status)
+    result = run("status", "--json", "--debug")
+    assert json.loads(result.stdout) == STATUS
+    assert "asking the arbiter" in result.stderr
+    assert "asking" not in run("status", "--json").output
+
+
+def test_start_passes_on_only_what_was_asked(client: FakeClient) -> None:
+    client.answers["start"] = {"address": "127.0.0.1:1", "policy": "themis-paper"}
+    assert run("start", "--lease", "10m", "--num-gpus", "4").exit_code == 0
+    result = run("start", "--json", "--policy", "themis-paper", "--fairness-knob", "0.8")
+    assert json.loads(result.stdout)["policy"] == "themis-paper"
+    assert [kwargs for _, _, kwargs in client.calls] == [
+        {"lease_s": 600.0, "num_gpus": 4},
+        {"policy": "themis-paper", "fairness_knob": 0.8},
+    ]
+
+
+def test_stop(client: FakeClient) -> None:
+    client.answers["stop"] = {"groups_removed": 2}
+    assert "groups_removed: 2" in run("stop", "--timeout", "5").stdout
+    assert json.loads(run("stop", "--json").stdout) == {"groups_removed": 2}
+    assert [kwargs for _, _, kwargs in client.calls] == [{"timeout_s": 5.0}, {"timeout_s": 30.0}]
+
+
+def test_a_wrong_time_is_bad_input(client: FakeClient) -> None:
+    result = run("stop", "--timeout", "soon")
+    assert result.exit_code == 2
+    assert "--timeout: 'soon' is not a time" in result.stderr
+    assert client.calls == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_s"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("2 D", 172800)]
+)
+def test_times(text: str, expected_s: float) -> None:
+    assert seconds(text, "--lease") == expected_s
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5s", "5w", "m", "1e3", "nan", "inf"])
+def test_wrong_times(text: str) -> None:
+    with pytest.raises(errors.InvalidInputError, match="such as 10m"):
+        seconds(text, "--lease")
+
+
+def test_status_shows_apps_and_nodes(client: FakeClient) -> None:
+    client.answers["status"] = STATUS
+    result = run("status")
+    assert result.exit_code == 0
+    for words in ("themis-paper", "vgg", "1.25", "node-0:2", "1 min 1 s"):
+        assert words in result.stdout
+
+
+def test_infinite_figures_are_null_in_json(client: FakeClient) -> None:
+    client.answers["status"] = {**STATUS, "max_r": float("inf")}
+    assert json.loads(run("status", "--json").stdout)["max_r"] is None
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_watch_repeats_until_interrupted(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    client.answers["status"] = STATUS
+    waits: list[float] = []
+
+    def wait(period_s: float) -> None:
+        waits.append(period_s)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(status_module.time, "sleep", wait)
+    result = run("status", "--watch", *(["--json"] if as_json else []))
+    assert result.exit_code == 0
+    assert waits == [1.0] * 3
+    assert len(client.calls) == 3
+    if as_json:
+        assert [json.loads(line) for line in result.stdout.splitlines()] == [STATUS] * 3
+
+
+def test_why_gives_the_reason_and_the_remedy(client: FakeClient) -> None:
+    client.answers["explain"] = {
+        "id": "vgg",
+        "reason": {"kind": "Outbid", "text": "bid and won nothing", "remedy": "its r grows"},
+    }
+    result = run("why", "vgg")
+    assert "bid and won nothing" in result.stdout
+    assert "its r grows" in result.stdout
+    assert json.loads(run("why", "vgg", "--json").stdout) == client.answers["explain"]
+    assert client.calls[0] == ("explain", ("vgg",), {})
+
+
+def test_main_is_the_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["themis", "--version"])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 0
+    assert "themis_ray" in capsys.readouterr().out
+
+
+def test_summaries_say_what_the_commands_say() -> None:
+    for name, entry in COMMANDS.items():
+        module = pytest.importorskip(f"themis_ray.cli.{entry.module}", exc_type=ImportError)
+        assert importlib.import_module(module.__name__)
+        assert getattr(module, entry.function).__doc__, name
