@@ -1,0 +1,203 @@
+"""The partial-allocation auction of THEMIS (NSDI '20, section 4.2).
+
+1. The proportionally fair allocation maximises the product of V = 1 / r over the bidders
+   (weighted: the product of V to the power w). When not every bidder can have V > 0, it first
+   serves as many as possible, then maximises the product over those.
+2. Bidder i pays for the harm that it does to the others: ``c_i`` is the product of the others'
+   values divided by the product that they could have if i were absent, to the power ``1 / w_i``.
+   Only bidders that are served count, so ``0 < c_i <= 1`` always.
+3. Bidder i keeps ``c_i`` of what it won: the rest is left over.
+
+GPUs are indivisible and the paper does not say how ``c_i`` is applied: see :data:`Payment`.
+
+Ties. Of allocations with equal products, bidders that bid alike are served in the order given
+(the first gets the best bundle); otherwise the solver's choice stands, which depends on the
+input alone, not on chance, on the clock or on the apps' names.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from themis_ray.core.bids import BidTable, check_against_offer
+from themis_ray.core.cluster import NOTHING, Allocation
+from themis_ray.core.leftovers import LeftoverMode, assign_leftovers
+from themis_ray.core.payments import keep_gpus
+from themis_ray.core.solver import NashSolver, Outcome
+from themis_ray.errors import BidError
+
+__all__ = [
+    "AuctionResult",
+    "LeftoverMode",
+    "Payment",
+    "assign_leftovers",
+    "run_auction",
+]
+
+Payment = Literal["gpus", "time"]
+"""``gpus``: keep ``floor(c * n)`` of n GPUs, and one more with the probability of the fraction.
+``time``: keep the whole bundle for the fraction ``c`` of the lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuctionResult:
+    """What an auction decided.
+
+    Attributes:
+        proportional_fair: The bundle that each bidder wins before it pays.
+        payment_factor: c_i, above 0 and at most 1.
+        allocation: What each bidder keeps of its bundle.
+        lease_fraction: The share of a full lease for which it keeps it.
+        leftover: The GPUs of the pool that no bidder keeps.
+        log_nash_welfare: ``sum of w * log V`` of the proportionally fair allocation over the
+            bidders with V > 0.
+        gap: By how much the weighted geometric mean of the served bidders' values could be
+            greater in any other allocation, as a fraction; 0 when the allocation is proved
+            optimal, infinite when it is not known whether more bidders could be served.
+        log_bound: No allocation has a greater ``log_nash_welfare``.
+        values: V of each bidder with its bundle.
+        harm: For each bidder, by how much it lowers ``w * log V`` of each other bidder that it
+            affects (negative for one that fares better with it there).
+        payment_slack: For each bidder, by how much ``log c`` could at most be lower than said,
+            because its counterfactual was not solved to proven optimality; 0 when exact.
+    """
+
+    proportional_fair: Mapping[str, Allocation]
+    payment_factor: Mapping[str, float]
+    allocation: Mapping[str, Allocation]
+    lease_fraction: Mapping[str, float]
+    leftover: Allocation
+    log_nash_welfare: float
+    gap: float
+    log_bound: float = 0.0
+    values: Mapping[str, float] = field(default_factory=dict)
+    harm: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    payment_slack: Mapping[str, float] = field(default_factory=dict)
+
+
+def run_auction(
+    pool: Allocation,
+    racks: Mapping[str, str],
+    bids: Sequence[BidTable],
+    *,
+    payment: Payment = "time",
+    weights: Mapping[str, float] | None = None,
+    seed: int = 0,
+    time_budget_s: float | None = None,
+) -> AuctionResult:
+    """Hold an auction.
+
+    Args:
+        pool: The GPUs on offer.
+        racks: The rack of each machine; machines that are not named share one rack.
+        bids: One table per bidder.
+        payment: How a hidden payment is taken.
+        weights: The bidders' weights, 1 when not named. They must not come from this round's
+            bids, or lying pays.
+        seed: Seeds the stochastic rounding of ``payment="gpus"``; nothing else is random.
+        time_budget_s: Stop improving after so many seconds. The result is always feasible, but
+            depends on the machine's speed when the time runs out; without a budget the same
+            input gives the same result.
+
+    Returns:
+        The result, for all bidders.
+
+    Raises:
+        BidError: Two tables of one app, a weight that is not positive, or a bid beyond the pool.
+    """
+    powers = _checked(pool, bids, weights or {})
+    solver = NashSolver(pool, racks, bids, powers)
+    best = solver.optimum()
+    served = [i for i, table in enumerate(bids) if best.wins[table.app].value > 0]
+    factors: dict[str, float] = {}
+    slack: dict[str, float] = {}
+    harm: dict[str, dict[str, float]] = {}
+    for i, table in enumerate(bids):
+        factors[table.app], slack[table.app], harm[table.app] = 1.0, 0.0, {}
+        if i in served:
+            other = solver.without(i, served)
+            harm[table.app] = _harm(best, other, bids, powers)
+            cost = max(0.0, math.fsum(harm[table.app].values()))
+            factors[table.app] = _factor(cost / powers[i])
+            slack[table.app] = max(0.0, other.bound - other.log_welfare) / powers[i]
+    won = {table.app: best.wins[table.app].gpus for table in bids}
+    kept, fractions = _pay(won, factors, bids, payment, random.Random(seed))
+    return AuctionResult(
+        proportional_fair=won,
+        payment_factor=factors,
+        allocation=kept,
+        lease_fraction=fractions,
+        leftover=pool - sum(kept.values(), NOTHING),
+        log_nash_welfare=best.log_welfare,
+        gap=_gap(best, sum(powers[i] for i in served)),
+        log_bound=best.bound,
+        values={table.app: best.wins[table.app].value for table in bids},
+        harm=harm,
+        payment_slack=slack,
+    )
+
+
+def _checked(
+    pool: Allocation, bids: Sequence[BidTable], weights: Mapping[str, float]
+) -> list[float]:
+    seen: set[str] = set()
+    powers = []
+    for table in bids:
+        if table.app in seen:
+            raise BidError(f"app {table.app!r} bids twice; send one table for each app")
+        seen.add(table.app)
+        check_against_offer(table, pool)
+        weight = float(weights.get(table.app, 1.0))
+        if not 0 < weight < math.inf:
+            raise BidError(f"app {table.app!r} has weight {weight}; use a positive number")
+        powers.append(weight)
+    return powers
+
+
+def _harm(
+    best: Outcome, other: Outcome, bids: Sequence[BidTable], powers: Sequence[float]
+) -> dict[str, float]:
+    """By how much the absence of a bidder would raise ``w * log V`` of each other one."""
+    changes = {}
+    for table, power in zip(bids, powers, strict=True):
+        if table.app in other.wins:
+            with_, without = best.wins[table.app].value, other.wins[table.app].value
+            if with_ != without:
+                changes[table.app] = power * (math.log(without) - math.log(with_))
+    return changes
+
+
+def _factor(cost: float) -> float:
+    """``exp(-cost)``, kept above 0 where the floating point would underflow."""
+    return max(math.exp(-cost), 5e-324)
+
+
+def _gap(best: Outcome, weight: float) -> float:
+    if best.served < best.served_bound:
+        return math.inf
+    if best.exact or weight == 0:
+        return 0.0
+    return math.expm1((best.bound - best.log_welfare) / weight)
+
+
+def _pay(
+    won: Mapping[str, Allocation],
+    factors: Mapping[str, float],
+    bids: Sequence[BidTable],
+    payment: Payment,
+    rng: random.Random,
+) -> tuple[dict[str, Allocation], dict[str, float]]:
+    if payment == "time":
+        return dict(won), dict(factors)
+    if payment != "gpus":
+        raise BidError(f"payment {payment!r} is unknown; use 'gpus' or 'time'")
+    # One draw for each bidder, in order, so that a bidder's draw does not hang on the others'.
+    kept = {
+        table.app: keep_gpus(table, won[table.app], factors[table.app], rng.random())
+        for table in bids
+    }
+    return kept, dict.fromkeys(won, 1.0)
