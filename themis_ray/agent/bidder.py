@@ -1,0 +1,131 @@
+"""Bid tables: the r that an app would reach with each bundle it could use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from themis_ray.core.bids import BidRow, BidTable
+from themis_ray.core.cluster import NOTHING, Allocation, Level
+from themis_ray.core.commands import SendOffer
+from themis_ray.core.valuation import phase_time_s, split_even
+
+# Beyond this many GPUs the table lists sizes about 12% apart: their r differ less than that.
+ALL_SIZES_UP_TO = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is left of an app, and how to turn a number of GPUs into r.
+
+    Attributes:
+        jobs: ``(iterations left, serial seconds per iteration)`` of each live trial, and of those
+            still to come.
+        trial_min: The fewest GPUs of a trial.
+        trial_max: The most GPUs of a trial, d in Equation 1.
+        elapsed_s: The app's age.
+        t_ideal_s: Its T_id.
+        slowdown: S of a trial on a number of GPUs at a level.
+        restart_s: What moving a trial costs.
+    """
+
+    jobs: Sequence[tuple[float, float]]
+    trial_min: int
+    trial_max: int
+    elapsed_s: float
+    t_ideal_s: float
+    slowdown: Callable[[int, Level], float]
+    restart_s: float = 0.0
+
+    def time_left_s(self, gpus: int, level: Level = Level.MACHINE) -> float:
+        """Seconds until the last trial ends on ``gpus`` GPUs.
+
+        The mean of two estimates: the makespan of whole trials (which has plateaus: four GPUs
+        are no better than three for five trials) and work over rate. For one trial the two are
+        the same, and are Equation 1.
+        """
+        if not self.jobs:
+            return 0.0
+        if gpus < self.trial_min:
+            return math.inf
+        share = max(1, min(self.trial_max, gpus // max(1, min(len(self.jobs), gpus))))
+        s = self.slowdown(share, level)
+        makespan = phase_time_s(self.jobs, gpus, self.trial_max, s)
+        usable = min(gpus, len(self.jobs) * self.trial_max)
+        work = math.fsum(i * t for i, t in self.jobs)
+        fluid = work * s / usable
+        longest = max(i * t for i, t in self.jobs) * s / min(self.trial_max, gpus)
+        return (makespan + max(fluid, longest)) / 2
+
+    def r(self, gpus: int, level: Level = Level.MACHINE, moved: float = 0.0) -> float:
+        """r with ``gpus`` GPUs; ``moved`` is the part of them that costs a restart."""
+        left = self.time_left_s(gpus, level)
+        t_shared = self.elapsed_s + left + self.restart_s * moved
+        return max(t_shared / self.t_ideal_s, 1e-9)
+
+
+def bid_table(
+    app: str,
+    outlook: Outlook,
+    offer: SendOffer,
+    own: Sequence[Allocation],
+    needs: int,
+) -> BidTable:
+    """The answer to an offer.
+
+    Args:
+        app: The app's id.
+        outlook: What is left of it.
+        offer: The GPUs on offer.
+        own: The GPUs of its running trials that are part of the offer, those to be kept first
+            at the front: winning them again costs no restart.
+        needs: How many more GPUs than it keeps it could use.
+    """
+    kept = offer.kept.size
+    rows: list[BidRow] = []
+    for size in sizes(min(needs, offer.offer.size), outlook.trial_min, outlook.trial_max):
+        rows.extend(_rows_of_size(outlook, size, kept, own))
+    return BidTable(app, outlook.r(kept) if kept else math.inf, tuple(rows))
+
+
+def sizes(most: int, smallest: int, largest: int) -> list[int]:
+    """The numbers of GPUs to bid for."""
+    step = smallest if smallest == largest else 1
+    out, size = [], smallest
+    while size <= most:
+        out.append(size)
+        gap = step if size < ALL_SIZES_UP_TO else max(step, size // 8 // step * step)
+        size += gap
+    return out
+
+
+def _rows_of_size(
+    outlook: Outlook, size: int, kept: int, own: Sequence[Allocation]
+) -> list[BidRow]:
+    whole = kept + size
+    rows = [BidRow(outlook.r(whole, moved=1.0), parts=_parts(outlook, size))]
+    pinned = NOTHING
+    for allocation in own:
+        if (pinned + allocation).size <= size:
+            pinned = pinned + allocation
+    if pinned:
+        rest = size - pinned.size
+        parts = _parts(outlook, rest) if rest else ()
+        rows.insert(0, BidRow(outlook.r(whole, moved=rest / size), pinned, parts))
+    rigid = outlook.trial_min == outlook.trial_max
+    if rows[-1].parts[0] > 1 and not rigid:
+        ones = (1,) * size
+        for level in (Level.RACK, Level.CLUSTER):
+            rows.append(BidRow(outlook.r(whole, level, moved=1.0), parts=ones, level=level))
+    return rows
+
+
+def _parts(outlook: Outlook, gpus: int) -> tuple[int, ...]:
+    """How the trials would divide some GPUs, each trial on one machine."""
+    if outlook.trial_min == outlook.trial_max:
+        return (outlook.trial_min,) * (gpus // outlook.trial_min)
+    count = max(1, min(len(outlook.jobs), gpus // outlook.trial_min))
+    shares = [min(outlook.trial_max, share) for share in split_even(gpus, count)]
+    left = gpus - sum(shares)
+    return tuple(sorted([*(s for s in shares if s), *(1,) * left], reverse=True))
