@@ -20,7 +20,7 @@ from themis_ray.core.events import (
 from themis_ray.errors import BidError, ProtocolError
 from themis_ray.rpc._generated import themis_pb2 as pb
 from themis_ray.rpc.fields import from_allocation, name, number, some, to_allocation
-from themis_ray.rpc.messages import DriverInfo, HeldGroup, RegisterRequest
+from themis_ray.rpc.messages import PROTOCOL_VERSION, DriverInfo, HeldGroup, RegisterRequest
 
 AgentEvent = Reported | BidReceived | GroupRequested | GroupReleased | GpusReturned | AppLeft
 """The events that an AGENT may send in a running session."""
@@ -123,12 +123,18 @@ def register_from(message: pb.AgentMessage) -> RegisterRequest:
     """The registration that the first message of a session must be.
 
     Raises:
-        ProtocolError: It is something else, or names a group without id or GPUs.
+        ProtocolError: It is something else, of another version of the protocol, or names a group
+            without id or GPUs.
         InvalidInputError: A value of it cannot be used.
     """
     if message.WhichOneof("message") != "register":
         raise ProtocolError("the first message of a session must be Register; send that first")
     it = message.register
+    if it.protocol_version != PROTOCOL_VERSION:
+        raise ProtocolError(
+            f"the driver speaks version {it.protocol_version} of the protocol and the arbiter "
+            f"version {PROTOCOL_VERSION}; install the same version of themis_ray in both"
+        )
     return RegisterRequest(
         app=it.app,
         report=_from_report(it.report),
@@ -169,6 +175,7 @@ def _to_report(report: AppReport) -> pb.AppReport:
             )
             for job in report.jobs
         ],
+        pinned=to_allocation(report.pinned),
     )
 
 
@@ -180,6 +187,7 @@ def _from_report(message: pb.AppReport) -> AppReport:
         wants=message.wants,
         gang=message.gang,
         jobs=tuple(_from_job(job) for job in message.jobs),
+        pinned=from_allocation(message.pinned),
     )
 
 

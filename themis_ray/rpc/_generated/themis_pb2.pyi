@@ -115,20 +115,22 @@ class HeldGroup(_message.Message):
     def __init__(self, group: _Optional[str] = ..., placement_group_id: _Optional[str] = ..., allocation: _Optional[_Union[Allocation, _Mapping]] = ...) -> None: ...
 
 class AppReport(_message.Message):
-    __slots__ = ("r", "t_shared_s", "t_ideal_s", "wants", "gang", "jobs")
+    __slots__ = ("r", "t_shared_s", "t_ideal_s", "wants", "gang", "jobs", "pinned")
     R_FIELD_NUMBER: _ClassVar[int]
     T_SHARED_S_FIELD_NUMBER: _ClassVar[int]
     T_IDEAL_S_FIELD_NUMBER: _ClassVar[int]
     WANTS_FIELD_NUMBER: _ClassVar[int]
     GANG_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
     r: float
     t_shared_s: float
     t_ideal_s: float
     wants: int
     gang: int
     jobs: _containers.RepeatedCompositeFieldContainer[JobReport]
-    def __init__(self, r: _Optional[float] = ..., t_shared_s: _Optional[float] = ..., t_ideal_s: _Optional[float] = ..., wants: _Optional[int] = ..., gang: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ...) -> None: ...
+    pinned: Allocation
+    def __init__(self, r: _Optional[float] = ..., t_shared_s: _Optional[float] = ..., t_ideal_s: _Optional[float] = ..., wants: _Optional[int] = ..., gang: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., pinned: _Optional[_Union[Allocation, _Mapping]] = ...) -> None: ...
 
 class JobReport(_message.Message):
     __slots__ = ("id", "iterations_left", "serial_iter_s", "min_gpus", "max_gpus", "iterations_done", "attained_gpu_s", "model", "loss_decrease")
