@@ -8,7 +8,8 @@ from themis_ray.rpc.server import ArbiterServer
 
 
 async def main():
-    print(await ArbiterServer(FakeHandler(), TOKEN, "127.0.0.1").start(), flush=True)
+    server = ArbiterServer(FakeHandler(), TOKEN, "127.0.0.1")
+    print(await server.start(), flush=True)
     await asyncio.Event().wait()
 
 

@@ -31,6 +31,9 @@ def _keepalive(every_s: float, timeout_s: float) -> list[Option]:
     return [
         ("grpc.keepalive_time_ms", round(every_s * 1000)),
         ("grpc.keepalive_timeout_ms", round(timeout_s * 1000)),
+        # It is this one, a minute by default, that ends the connection when a frozen peer leaves
+        # the ping unanswered (seen on gRPC 1.85).
+        ("grpc.http2.ping_timeout_ms", round(timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),
         # By default gRPC sends two pings and then none until data flows.
         ("grpc.http2.max_pings_without_data", 0),

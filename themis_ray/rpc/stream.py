@@ -16,10 +16,11 @@ from themis_ray.errors import (
     ThemisError,
 )
 from themis_ray.rpc import convert
+from themis_ray.rpc._generated import themis_pb2 as pb
 from themis_ray.rpc.auth import new_secret, same
 from themis_ray.rpc.failures import internal
 from themis_ray.rpc.handler import Handler
-from themis_ray.rpc.messages import Failure, RegisterRequest
+from themis_ray.rpc.messages import Failure, RegisterRequest, WelcomeInfo
 from themis_ray.rpc.session import QUEUE_LIMIT, Session
 
 logger = logging.getLogger(__name__)
@@ -126,44 +127,42 @@ class Stream:
         Returns:
             Why it failed; None when the app is done.
         """
-        session: Session | None = None
         try:
             message = await asyncio.wait_for(self._context.read(), REGISTER_TIMEOUT_S)
-            if message is grpc.aio.EOF:
-                return ProtocolError("the stream ended before it began; send Register first")
-            session = await self._register(convert.register_from(message))
+        except TimeoutError:
+            return ProtocolError(f"no Register came within {REGISTER_TIMEOUT_S:g} s")
+        except Exception as error:  # gRPC raises various things once a call is dead
+            return ArbiterUnavailableError(f"the stream broke before Register ({error})")
+        if message is grpc.aio.EOF:
+            return ProtocolError("the stream ended before it began; send Register first")
+        try:
+            session, welcome = await self._register(convert.register_from(message))
         except ThemisError as error:
             return error
-        except TimeoutError:
-            return ProtocolError(
-                f"no Register within {REGISTER_TIMEOUT_S:g} s of the stream's start"
-            )
         except Exception as error:
             logger.exception("registering an app failed")
             return internal("registering the app", error)
-        return await self._serve(session)
+        return await self._serve(session, convert.welcome_message(welcome, session.secret))
 
-    async def _register(self, request: RegisterRequest) -> Session:
+    async def _register(self, request: RegisterRequest) -> tuple[Session, WelcomeInfo]:
         session, displaced = self._registry.admit(request)
         self._session = session
         try:
             if displaced is not None:
                 await displaced.finished.wait()
             welcome = await self._handler.on_register(request, session)
-            self._registry.confirm(session)
-            if self._broken:
-                self.break_off()
-            else:
-                await self._context.write(convert.welcome_message(welcome, session.secret))
         except BaseException as error:
             session.finished.set()
             if self._registry.drop(session) and displaced is not None:
                 await self._disconnected(displaced, f"it could not register again: {error}")
             raise
-        return session
+        self._registry.confirm(session)
+        if self._broken:
+            self.break_off()
+        return session, welcome
 
-    async def _serve(self, session: Session) -> ThemisError | None:
-        writer = asyncio.create_task(self._write(session))
+    async def _serve(self, session: Session, welcome: pb.ArbiterMessage) -> ThemisError | None:
+        writer = asyncio.create_task(self._write(session, welcome))
         try:
             done = await self._read(session)
         finally:
@@ -191,7 +190,7 @@ class Stream:
                 return False
             try:
                 message = read.result()
-            except Exception as error:  # gRPC raises various things once a call is dead
+            except Exception as error:
                 session.close(f"the connection to its driver broke ({error})")
                 return False
             if message is grpc.aio.EOF:
@@ -212,8 +211,9 @@ class Stream:
             session.send(Failure("ThemisError", str(internal("handling a message", error))))
         return isinstance(event, AppLeft)
 
-    async def _write(self, session: Session) -> None:
+    async def _write(self, session: Session, welcome: pb.ArbiterMessage) -> None:
         try:
+            await self._context.write(welcome)
             while True:
                 command = await session.next_command()
                 await self._context.write(convert.arbiter_message(command, self._handler.now()))
