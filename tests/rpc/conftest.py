@@ -27,12 +27,15 @@ class FakeHandler:
         self.refuse = None
         self.errors = {}
         self.on_registered = None
+        self.slow = None  # awaited by on_register and on_event
 
     def now(self):
         return 1000.0
 
     async def on_register(self, request, session):
         self.log.put(("register", request, session))
+        if self.slow is not None:
+            await self.slow.wait()
         if self.refuse is not None:
             raise self.refuse
         self.sessions[request.app] = session
@@ -42,6 +45,9 @@ class FakeHandler:
 
     async def on_event(self, app, event):
         self.log.put(("event", app, event))
+        if self.slow is not None:
+            await self.slow.wait()
+            self.log.put(("handled", app, event))
         if app in self.errors:
             raise self.errors.pop(app)
 

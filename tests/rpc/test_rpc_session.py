@@ -1,5 +1,6 @@
 """Sessions between a real server and real clients."""
 
+import asyncio
 import dataclasses
 import math
 import threading
@@ -130,6 +131,63 @@ def raw_session(endpoint, secret="", app="A", wait=True):
         finally:
             hold.set()
             call.cancel()
+
+
+def test_a_driver_lost_while_it_registers_is_reported_lost(served):
+    served.handler.slow = served.do(asyncio.Event)
+    request = convert.register_message(RegisterRequest("A", REPORT))
+    with open_channel(served.endpoint) as channel:
+        call = pb_grpc.ArbiterStub(channel).Session(
+            iter([request]), metadata=metadata(served.endpoint)
+        )
+        served.handler.wait_for("register")
+        call.cancel()
+    served.do(served.handler.slow.set)
+    assert served.handler.wait_for("disconnect")[0] == "A"
+    assert served.server.sessions == {}
+
+
+def test_a_call_of_the_handler_is_not_cut_short(served, agent):
+    one = agent(served.endpoint)
+    one.client.connect(PATIENCE_S)
+    served.handler.slow = served.do(asyncio.Event)
+    one.client.send(events.GroupReleased("A", "g"))
+    served.handler.wait_for("event")
+    one.client._connection.cancel()  # the stream breaks; the client comes back at once
+    served.do(served.handler.slow.set)
+    assert served.handler.wait_for("handled")[1] == events.GroupReleased("A", "g")
+    assert served.handler.wait_for("register")[1].resumed
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([], "send Register first"),
+        ([pb.AgentMessage(group_release=pb.GroupRelease(group="g"))], "must be Register"),
+    ],
+)
+def test_a_stream_must_begin_with_a_registration(served, messages, words):
+    with open_channel(served.endpoint) as channel:
+        stub = pb_grpc.ArbiterStub(channel)
+        with pytest.raises(grpc.RpcError, match=words) as caught:
+            next(stub.Session(iter(messages), metadata=metadata(served.endpoint)))
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert served.handler.log.empty()
+
+
+def test_a_stream_that_says_nothing_is_ended(served, monkeypatch):
+    monkeypatch.setattr("themis_ray.rpc.stream.REGISTER_TIMEOUT_S", 0.1)
+    hold = threading.Event()
+
+    def nothing():
+        hold.wait(PATIENCE_S)
+        yield from ()
+
+    with open_channel(served.endpoint) as channel:
+        call = pb_grpc.ArbiterStub(channel).Session(nothing(), metadata=metadata(served.endpoint))
+        with pytest.raises(grpc.RpcError, match=r"no Register came within 0.1 s"):
+            next(call)
+        hold.set()
 
 
 def test_a_lost_driver_may_be_replaced_and_then_stays_out(served, agent):
