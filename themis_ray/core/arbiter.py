@@ -215,18 +215,14 @@ class Arbiter:
 
     def _gpus_returned(self, event: ev.GpusReturned, now: float) -> None:
         app = self._app(event.app)
-        idle = self.state.ledger.idle(app.id)
-        if not event.allocation <= idle:
-            raise ProtocolError(
-                f"app {app.id!r} returns {event.allocation}, but only {idle} is idle; "
-                "release the groups on it first"
-            )
-        left = event.allocation
+        # A group of the app may be leaving still: what is not idle yet stays with the app, which
+        # is told what it has and gives the rest back later.
+        left = event.allocation & self.state.ledger.idle(app.id)
+        self.state.changed.setdefault(app.id, GaveBack(left))
         for lease in sorted(app.leases.values(), key=lambda x: x.expires_s):
             given = left & lease.held
             left = left - given
             self.state.unhold(lease, given, now)
-        self.state.changed.setdefault(app.id, GaveBack(event.allocation))
         self._stir(now)
 
     def _group(self, name: str) -> Group:

@@ -17,7 +17,7 @@ from themis_ray.errors import ConfigError, ThemisError
 from themis_ray.live import placement
 from themis_ray.live.cluster_watch import ClusterWatch, leased_unit, read_nodes
 from themis_ray.live.driver import LiveDriver
-from themis_ray.live.snapshot import explanation, snapshot
+from themis_ray.live.snapshot import explanation, lease_document, snapshot
 from themis_ray.rpc.auth import new_secret
 from themis_ray.rpc.messages import RegisterRequest, WelcomeInfo
 from themis_ray.rpc.server import ArbiterServer
@@ -73,6 +73,11 @@ class ArbiterActor:
             logger.info("%s no longer waits for %s", app, group)
             self._driver.forget_waiter(group)
             raise
+
+    async def lease_of(self, placement_group_id: str) -> dict[str, Any] | None:
+        """The lease behind a placement group, for the trial that runs in it."""
+        await self._ensure_started()
+        return lease_document(self._driver, placement_group_id)
 
     async def shutdown(self) -> dict[str, Any]:
         """End all leases, remove all groups, stop serving; the actor can then be killed."""
@@ -151,6 +156,7 @@ class ArbiterActor:
                 driver.watch.bundles.pop(request.app, None)
                 raise
         self._sessions[request.app] = session
+        driver.tell_leases(request.app)
         config = core.config
         return WelcomeInfo(
             policy=core.policy.name,

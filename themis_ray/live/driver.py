@@ -142,6 +142,13 @@ class LiveDriver:
             if group.id not in self.core.state.groups:  # not adopted: its GPUs are not free
                 self._spawn(self._drop(group.id))
 
+    def tell_leases(self, name: str) -> None:
+        """Tell an AGENT that has just connected what it holds; it may have missed changes."""
+        app = self.core.state.apps[name]
+        if app.leases:
+            views = tuple(lease.view() for lease in app.leases.values())
+            self._tell(name, LeasesChanged(name, views, app.reason))
+
     def remove_unclaimed(self, groups: list[placement.GroupInfo]) -> None:
         """Remove groups of an earlier arbiter that no AGENT has claimed."""
         for info in groups:

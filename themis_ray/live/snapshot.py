@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from themis_ray.core.cluster import Allocation
 from themis_ray.core.state import App
 from themis_ray.live.driver import LiveDriver
 
@@ -79,17 +78,13 @@ def app_document(driver: LiveDriver, app: App, now: float) -> dict[str, Any]:
             {
                 "id": group.id,
                 "state": group.state.value,
-                "gpus": _named(driver, group.allocation),
-                "label": group.id.rsplit("/", 1)[-1],
+                "gpus": dict(group.allocation),
+                "label": group.id.rsplit("/", 2)[-2] if "/" in group.id else group.id,
             }
             for group in app.groups.values()
         ],
         "reason": app.reason.as_json(),
     }
-
-
-def _named(driver: LiveDriver, allocation: Allocation) -> dict[str, int]:
-    return dict(allocation)
 
 
 def explanation(driver: LiveDriver, name: str) -> dict[str, Any]:
@@ -109,3 +104,22 @@ def explanation(driver: LiveDriver, name: str) -> dict[str, Any]:
     if expiries:
         document["next_lease_end_in_s"] = max(0.0, min(expiries) - now)
     return document
+
+
+def lease_document(driver: LiveDriver, placement_group_id: str) -> dict[str, Any] | None:
+    """The lease behind one of Ray's placement groups; None when the arbiter did not make it."""
+    names = [g for g, i in driver.placement_groups.items() if i == placement_group_id]
+    group = driver.core.state.groups.get(names[0]) if names else None
+    app = driver.core.state.apps.get(group.app) if group else None
+    if group is None or app is None:
+        return None
+    on_its_nodes = [x for x in app.leases.values() if x.held & group.allocation]
+    ends = min((x.expires_s for x in on_its_nodes), default=driver.now())
+    return {
+        "app": app.id,
+        "group": group.id,
+        "nodes": dict(group.allocation),
+        "unit": driver.watch.unit,
+        "expires_in_s": ends - driver.now(),
+        "final": not on_its_nodes or any(x.final for x in on_its_nodes),
+    }

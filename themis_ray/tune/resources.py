@@ -1,0 +1,111 @@
+"""What goes with one leased unit, read off a trial's own resource request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ray.tune.execution.placement_groups import PlacementGroupFactory
+
+from themis_ray.errors import ConfigError
+
+FRACTION_REMEDY = (
+    "fractional GPUs are not leased: ask for whole GPUs, or pack several configurations into one "
+    "trial that uses a whole GPU"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialShape:
+    """A trial's bundle and how many units it runs on.
+
+    Attributes:
+        bundle: Resources of one bundle of the trial's placement group.
+        smallest: The fewest units.
+        largest: The most units.
+    """
+
+    bundle: dict[str, float]
+    smallest: int
+    largest: int
+
+
+def shape_of(request: PlacementGroupFactory, unit: str, smallest: int, largest: int) -> TrialShape:
+    """Turn a trial's request into what the arbiter leases.
+
+    ``{"CPU": 2}`` and ``{"CPU": 2, "GPU": 1}`` both say that 2 CPUs go with each GPU. A request
+    with several equal bundles of one GPU each is a rigid gang of that many.
+
+    Args:
+        request: ``resources_per_trial`` or ``with_resources``, as Tune keeps it.
+        unit: ``"GPU"`` or ``"CPU"``, what the arbiter leases.
+        smallest: ``min_gpus_per_trial``.
+        largest: ``max_gpus_per_trial``.
+
+    Raises:
+        ConfigError: The request cannot be leased; the message says what to ask for instead.
+    """
+    bundles = request.bundles
+    if any(bundle != bundles[0] for bundle in bundles[1:]) or request.head_bundle_is_empty:
+        raise ConfigError(
+            f"a trial asks for bundles of different kinds ({bundles}); ask for one bundle, the "
+            "resources that go with one GPU, and set max_gpus_per_trial for more GPUs"
+        )
+    bundle = {k: float(v) for k, v in bundles[0].items() if v}
+    gpus = bundle.pop("GPU", 0.0)
+    if gpus != int(gpus):
+        raise ConfigError(f"a trial asks for {gpus:g} GPUs; {FRACTION_REMEDY}")
+    if unit == "CPU":
+        if gpus:
+            raise ConfigError(
+                f"a trial asks for {gpus:g} GPUs, but the cluster has none; leave GPU out of "
+                "resources_per_trial, or start Ray with logical GPUs (themis start --num-gpus N)"
+            )
+        bundle.setdefault("CPU", 1.0)
+        return _gang(bundle, len(bundles), smallest, largest)
+    if gpus > 1:
+        raise ConfigError(
+            f"a trial asks for {gpus:g} GPUs in one bundle; ask for the resources that go with "
+            f"one GPU ({_per_gpu(bundle, gpus)}) and set min_gpus_per_trial = "
+            f"max_gpus_per_trial = {gpus:g} on ThemisScheduler: each GPU gets its own process"
+        )
+    return _gang({**bundle, "GPU": 1.0}, len(bundles), smallest, largest)
+
+
+def _gang(bundle: dict[str, float], count: int, smallest: int, largest: int) -> TrialShape:
+    if count > 1:
+        return TrialShape(bundle, count, count)
+    return TrialShape(bundle, smallest, largest)
+
+
+def _per_gpu(bundle: dict[str, float], gpus: float) -> dict[str, float]:
+    return {**{k: v / gpus for k, v in bundle.items()}, "GPU": 1.0}
+
+
+def check_range(smallest: int, largest: int) -> None:
+    """Refuse sizes that no trial can have.
+
+    Raises:
+        ConfigError: They are not whole numbers with ``1 <= smallest <= largest``.
+    """
+    for name, value in (("min_gpus_per_trial", smallest), ("max_gpus_per_trial", largest)):
+        if isinstance(value, float) and value != int(value):
+            raise ConfigError(f"{name} = {value}; {FRACTION_REMEDY}")
+        if value < 1:
+            raise ConfigError(f"{name} = {value}; use a whole number of 1 or more")
+    if smallest > largest:
+        raise ConfigError(
+            f"min_gpus_per_trial = {smallest} is more than max_gpus_per_trial = {largest}"
+        )
+
+
+def check_cluster(shape: TrialShape, unit: str, cluster: int) -> None:
+    """Refuse a trial that is larger than the cluster.
+
+    Raises:
+        ConfigError: It is.
+    """
+    if cluster and shape.largest > cluster:
+        raise ConfigError(
+            f"max_gpus_per_trial = {shape.largest}, but the cluster has {cluster} {unit}s to "
+            f"lease; use {cluster} or less"
+        )

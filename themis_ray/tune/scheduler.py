@@ -1,0 +1,429 @@
+"""``ThemisScheduler``: any Tune scheduler, on GPUs leased from the ARBITER."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import uuid
+from typing import Any
+
+from ray.tune.callback import Callback
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.schedulers.trial_scheduler import TrialScheduler
+from ray.tune.trainable import Trainable
+
+from themis_ray.agent.agent import Agent, AgentSettings
+from themis_ray.agent.trials import TrialPhase
+from themis_ray.core.fairness import Ideal
+from themis_ray.errors import ConfigError, ThemisError
+from themis_ray.live import client as live
+from themis_ray.tune import metrics, names
+from themis_ray.tune.horizon import iterations_of, trials_of
+from themis_ray.tune.lease_request import LeaseRequest
+from themis_ray.tune.resources import TrialShape, check_cluster, check_range, shape_of
+from themis_ray.tune.session import Session
+
+logger = logging.getLogger(__name__)
+
+# How long an app waits without any trial running before it is told why, and how often again.
+TELL_AFTER_S = 15.0
+TELL_EVERY_S = 60.0
+
+
+class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
+    """Runs a Tune experiment on GPUs that it shares with other experiments, fairly.
+
+    Pass it as ``scheduler=`` to ``tune.run`` or ``TuneConfig``. Which trials go on and which stop
+    is decided by ``base``; which of them have GPUs, by the arbiter's leases.
+
+    Args:
+        base: The scheduler to wrap; FIFO when None.
+        app: The app's name, unique on the cluster; made up when None.
+        weight: Twice the weight is twice the fair share.
+        min_gpus_per_trial: The fewest GPUs a trial runs on.
+        max_gpus_per_trial: The most. With ``min = max`` a trial is a rigid gang. Each GPU is a
+            bundle of the trial's placement group with the trial's own resource request.
+        iterations_per_trial: Iterations of a trial, when neither the stop criterion nor the
+            wrapped scheduler's ``max_t`` tells.
+        preempt_without_checkpoint: Take GPUs from trials that save no checkpoint too; they start
+            again from nothing.
+        ideal: Which T_id r is measured against, ``"paper"`` or ``"exclusive"``.
+        **arbiter: Options for the arbiter, if none runs yet and one is started here; see
+            :class:`themis_ray.config.ArbiterOptions`.
+
+    Raises:
+        ConfigError: An argument cannot be used; the message says how to mend it.
+    """
+
+    def __init__(
+        self,
+        base: TrialScheduler | None = None,
+        *,
+        app: str | None = None,
+        weight: float = 1.0,
+        min_gpus_per_trial: int = 1,
+        max_gpus_per_trial: int = 1,
+        iterations_per_trial: int | None = None,
+        preempt_without_checkpoint: bool = False,
+        ideal: Ideal = "paper",
+        **arbiter: Any,
+    ) -> None:
+        super().__init__()
+        check_range(min_gpus_per_trial, max_gpus_per_trial)
+        if isinstance(base, ThemisScheduler):
+            raise ConfigError("ThemisScheduler(ThemisScheduler(...)): wrap a scheduler once only")
+        if not 0 < weight < math.inf:
+            raise ConfigError(f"weight = {weight}; use a number above 0")
+        self.base = base or FIFOScheduler()
+        self.app = app or f"app-{uuid.uuid4().hex[:6]}"
+        self.settings = AgentSettings(
+            app=self.app,
+            weight=weight,
+            trial_min=int(min_gpus_per_trial),
+            trial_max=int(max_gpus_per_trial),
+            ideal=ideal,
+            preempt_without_checkpoint=preempt_without_checkpoint,
+        )
+        self.iterations_per_trial = iterations_per_trial
+        self._arbiter_options = arbiter
+        self._session: Session | None = None
+        self._shape: TrialShape | None = None
+        # Why a trial is paused: True when its lease ended, False when the base decided so.
+        self._paused_by_lease: dict[str, bool] = {}
+        self._told: set[str] = set()
+        self._waiting_since_s: float | None = None
+
+    # -- what Tune reads ------------------------------------------------------------------
+
+    @property
+    def metric(self) -> str | None:
+        """The wrapped scheduler's metric."""
+        return self.base.metric  # type: ignore[no-any-return]
+
+    @property
+    def supports_buffered_results(self) -> bool:
+        """Results are wanted one by one: a lease may end with any of them."""
+        return False
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        """Pass the search's metric and mode on to the wrapped scheduler."""
+        return bool(self.base.set_search_properties(metric, mode, **spec))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the session: a restored scheduler opens its own."""
+        return {**self.__dict__, "_session": None, "_waiting_since_s": None}
+
+    # -- the session ----------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session | None:
+        """The app's session with the arbiter, while the experiment runs."""
+        return self._session
+
+    def _open(self, controller: Any, trial: Trial) -> Session:
+        """Find or start the arbiter and register, when the first trial is added."""
+        if self._session is not None and not self._session.closed:
+            return self._session
+        if getattr(_bare(controller), "_reuse_actors", False):
+            raise ConfigError(
+                "reuse_actors=True moves a trial's GPUs to another trial behind the arbiter's "
+                "back; leave it out when you use ThemisScheduler"
+            )
+        started = live.start(**self._arbiter_options)
+        self._shape = shape_of(
+            trial.placement_group_factory,
+            started["unit"],
+            self.settings.trial_min,
+            self.settings.trial_max,
+        )
+        self.settings.trial_min = self._shape.smallest
+        self.settings.trial_max = self._shape.largest
+        agent = Agent(self.settings, started_s=time.monotonic())
+        extra = {k: v for k, v in self._shape.bundle.items() if k != "GPU"}
+        session = Session(agent, extra)
+        welcome = session.open()
+        try:
+            check_cluster(self._shape, welcome.unit, welcome.cluster_gpus)
+        except ConfigError:
+            session.close("its trials are larger than the cluster")
+            raise
+        self._session = session
+        _bare(controller)._callbacks._callbacks.append(_CloseAtEnd(session))
+        if welcome.unit == "CPU":
+            logger.warning("%s: the cluster has no GPU, so CPUs are leased", self.app)
+        return session
+
+    # -- hooks ----------------------------------------------------------------------------
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """A trial is new, restored, or to be retried: it waits for a lease."""
+        if not trial.is_finished():
+            session = self._open(tune_controller, trial)
+            names.claim(trial, self.app)
+            total, source = iterations_of(trial, self.base, self.iterations_per_trial)
+            if source == "assumed":
+                self._tell_once(
+                    "horizon",
+                    f"{self.app}: nothing tells how many iterations a trial has, so {total:.0f} "
+                    "are assumed; set stop={'training_iteration': N}, or "
+                    "ThemisScheduler(iterations_per_trial=N)",
+                )
+            with session.using() as agent:
+                state = agent.add_trial(trial.trial_id, total, trial.trainable_name)
+                state.iterations_done = float((trial.last_result or {}).get(_ITERATION, 0))
+                agent.to_come, agent.concurrency = trials_of(tune_controller)
+            self._ask_for_lease(trial)
+        self.base.on_trial_add(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        """The base decides on the trial; a lease that ends pauses one that may go on."""
+        session = self._session
+        if session is None or session.closed:
+            return str(self.base.on_trial_result(tune_controller, trial, result))
+        leave = self._note_result(session, trial, result)
+        decision = self.base.on_trial_result(tune_controller, trial, result)
+        self._publish(session, trial)
+        if decision == TrialScheduler.PAUSE:
+            self._paused_by_lease[trial.trial_id] = False
+        elif decision == TrialScheduler.CONTINUE and leave and self._saved(trial, result):
+            self._paused_by_lease[trial.trial_id] = True
+            decision = TrialScheduler.PAUSE
+        if decision == TrialScheduler.PAUSE:
+            with session.using() as agent:
+                agent.trial_leaves(trial.trial_id)
+        return str(decision)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        """A trial is over."""
+        self.base.on_trial_complete(tune_controller, trial, result)
+        self._gone(trial)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        """A waiting or paused trial is taken away."""
+        self.base.on_trial_remove(tune_controller, trial)
+        self._gone(trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """A trial failed; Tune adds it again when it is to be retried."""
+        self.base.on_trial_error(tune_controller, trial)
+        self._gone(trial)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Called in each step of the controller: keep leases and trials in line.
+
+        A trial whose lease ended comes before what the base would choose: it is not for the base
+        to resume it.
+        """
+        session = self._session
+        if session is None or session.closed:
+            return self.base.choose_trial_to_run(tune_controller)
+        if session.failure:
+            raise ConfigError(f"{self.app} lost its place at the arbiter: {session.failure}")
+        self._follow_statuses(session, tune_controller)
+        session.pump()
+        self._stop_overdue(session, tune_controller)
+        self._tell_why_waiting(session)
+        for trial in tune_controller.get_trials():
+            if trial.status == Trial.PAUSED and self._paused_by_lease.get(trial.trial_id):
+                self._ask_for_lease(trial)
+                return trial
+        chosen = self.base.choose_trial_to_run(tune_controller)
+        if chosen is not None and chosen.status == Trial.PAUSED:
+            self._ask_for_lease(chosen)
+        return chosen
+
+    def debug_string(self) -> str:
+        """The base's line, and one with r, the GPUs held and the time left on the lease."""
+        line = self.base.debug_string()
+        session = self._session
+        if session is None or session.closed:
+            return f"{line}\nThemis: {self.app} holds no lease"
+        with session.using() as agent:
+            now = time.monotonic()
+            report, held = agent.state_of_app(now), agent.held().size
+            ends = agent.next_expiry_s()
+            waiting = sum(t.phase is TrialPhase.WAITING for t in agent.trials.values())
+        r = f"{report.r:.2f}" if math.isfinite(report.r) else "not known yet"
+        lease = f"lease ends in {max(0.0, ends - now):.0f} s" if ends is not None else "no lease"
+        unit = session.welcome.unit if session.welcome else "GPU"
+        return (
+            f"{line}\nThemis: {self.app}: r = {r}, {held} {unit}s held, {lease}, "
+            f"{waiting} trials wait for one"
+        )
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save the wrapped scheduler."""
+        self.base.save(checkpoint_path)
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore the wrapped scheduler."""
+        self.base.restore(checkpoint_path)
+
+    # -- parts of the hooks -----------------------------------------------------------------
+
+    def _ask_for_lease(self, trial: Trial) -> None:
+        """Give a trial a fresh request: Tune asks the arbiter with it when it stages the trial."""
+        assert self._shape is not None
+        self._paused_by_lease.pop(trial.trial_id, None)
+        trial.placement_group_factory = LeaseRequest(self.app, self._shape.bundle, trial.trial_id)
+
+    def _note_result(self, session: Session, trial: Trial, result: dict[str, Any]) -> bool:
+        iteration = float(result.get(_ITERATION, 0))
+        with session.using() as agent:
+            state = agent.trials[trial.trial_id]
+            if result.get("should_checkpoint"):
+                state.checkpointed = iteration
+            state.preemptible = self._preemptible(trial, state.checkpointed)
+            if not state.preemptible:
+                self._tell_once(
+                    "checkpoint",
+                    f"{self.app}: trials of {trial.trainable_name} save no checkpoint, so they "
+                    "keep their GPUs when a lease ends, which is unfair to other apps. Save one "
+                    "(tune.report(..., checkpoint=...), or save_checkpoint in a class), or set "
+                    "ThemisScheduler(preempt_without_checkpoint=True)",
+                )
+            return agent.trial_ran(
+                trial.trial_id, time.monotonic(), iteration, result.get("time_this_iter_s")
+            )
+
+    def _preemptible(self, trial: Trial, checkpointed: float | None) -> bool:
+        if self.settings.preempt_without_checkpoint:
+            return True
+        if checkpointed is not None or trial.checkpoint is not None:
+            return True
+        cls = trial.get_trainable_cls()
+        return bool(_saves_itself(cls))
+
+    def _saved(self, trial: Trial, result: dict[str, Any]) -> bool:
+        """Whether to pause at this report: now, if nothing would be lost; else at a later one."""
+        cls = trial.get_trainable_cls()
+        return (
+            _saves_itself(cls)
+            or bool(result.get("should_checkpoint"))
+            or (trial.checkpoint is None and self.settings.preempt_without_checkpoint)
+        )
+
+    def _publish(self, session: Session, trial: Trial) -> None:
+        with session.using() as agent:
+            now = time.monotonic()
+            state = agent.trials[trial.trial_id]
+            report = agent.state_of_app(now)
+            metrics.publish(
+                trial.trial_id,
+                metrics.TrialMetrics(
+                    app=self.app,
+                    policy=session.welcome.policy if session.welcome else "",
+                    r=report.r,
+                    trial_r=agent.trial_r(trial.trial_id, now),
+                    t_shared_s=report.t_shared_s,
+                    t_ideal_s=report.t_ideal_s,
+                    gpus=state.allocation.size,
+                    placement_score=agent.placement_score(trial.trial_id),
+                    lease=state.group,
+                    nodes=dict(state.allocation),
+                    leases=state.leases,
+                ),
+            )
+
+    def _gone(self, trial: Trial) -> None:
+        if self._session is not None and not self._session.closed:
+            with self._session.using() as agent:
+                agent.trial_left(trial.trial_id, time.monotonic(), done=True)
+            self._session.pump()
+
+    def _follow_statuses(self, session: Session, controller: Any) -> None:
+        """Take over what Tune has done since: trials that have started, and paused ones."""
+        with session.using() as agent:
+            agent.to_come, agent.concurrency = trials_of(controller)
+            now = time.monotonic()
+            for trial in controller.get_live_trials():
+                state = agent.trials.get(trial.trial_id)
+                if state is None:
+                    continue
+                if trial.status == Trial.RUNNING and state.phase is TrialPhase.PLACED:
+                    state.phase = TrialPhase.RUNNING
+                elif trial.status == Trial.PAUSED and state.holds:
+                    agent.trial_left(trial.trial_id, now, done=False)
+
+    def _stop_overdue(self, session: Session, controller: Any) -> None:
+        """Stop what has not paused by the end of its lease; it goes back to its checkpoint."""
+        now = time.monotonic()
+        grace_s = session.welcome.grace_s if session.welcome else 0.0
+        with session.using() as agent:
+            overdue = {i: agent.trials[i].leave_by_s or 0.0 for i in agent.overdue(now)}
+        for trial in list(controller.get_live_trials()):
+            deadline = overdue.get(trial.trial_id)
+            if deadline is None or trial.status not in (Trial.RUNNING, Trial.PENDING):
+                continue
+            if trial.is_saving and now < deadline + 0.8 * grace_s:
+                continue  # its save is under way: let it end
+            _hard_stop(controller, trial)
+            self._paused_by_lease[trial.trial_id] = True
+            with session.using() as agent:
+                agent.trial_left(trial.trial_id, now, done=False)
+            logger.info("%s: stopped %s at the end of its lease", self.app, trial)
+
+    def _tell_once(self, what: str, message: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            logger.warning(message)
+
+    def _tell_why_waiting(self, session: Session) -> None:
+        """Tell people what they wait for; Tune's own warning would speak of missing resources."""
+        with session.using() as agent:
+            phases = {t.phase for t in agent.trials.values()}
+        now = time.monotonic()
+        if TrialPhase.WAITING not in phases or TrialPhase.RUNNING in phases:
+            self._waiting_since_s = None
+        elif self._waiting_since_s is None:
+            self._waiting_since_s = now
+        elif now - self._waiting_since_s > TELL_AFTER_S:
+            self._waiting_since_s = now + TELL_EVERY_S - TELL_AFTER_S
+            try:
+                why = session.why_waiting()
+            except ThemisError as error:
+                why = str(error)
+            logger.warning("%s waits for a lease: %s", self.app, why)
+
+
+_ITERATION = "training_iteration"
+
+
+class _CloseAtEnd(Callback):  # type: ignore[misc]  # ray is untyped
+    """Ends the session with the experiment; a scheduler is not told of that itself."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+        """The experiment is over, however it ended."""
+        for trial in trials:
+            metrics.forget(trial.trial_id)
+        self._session.close()
+        names.release(self._session.app)
+
+
+def _bare(controller: Any) -> Any:
+    """The controller behind the wrapper that schedulers are handed."""
+    return vars(controller).get("_tune_controller", controller)
+
+
+def _saves_itself(cls: Any) -> bool:
+    """Whether a class trainable has its own ``save_checkpoint``: a pause then loses nothing."""
+    from ray.tune.trainable.function_trainable import FunctionTrainable
+
+    if not isinstance(cls, type) or issubclass(cls, FunctionTrainable):
+        return False
+    return getattr(cls, "save_checkpoint", None) is not Trainable.save_checkpoint
+
+
+def _hard_stop(controller: Any, trial: Trial) -> None:
+    """Pause a trial without asking it; what a save under way wanted to do next is dropped."""
+    bare = _bare(controller)
+    if trial in bare._staged_trials:
+        bare._unstage_trial_with_resources(trial)
+    bare.pause_trial(trial, should_checkpoint=False)
+    bare._cached_trial_decisions.pop(trial.trial_id, None)
+    bare._queued_trial_decisions.pop(trial.trial_id, None)
