@@ -1,0 +1,199 @@
+"""Small jobs, and a stand-in for the trial process that a lease starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+import torch.distributed as dist
+from ray.util.placement_group import PlacementGroup
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from themis_ray.errors import WorkerDiedError
+from themis_ray.workloads import ElasticTrainer
+
+EXAMPLES = 22
+GLOBAL_BATCH = 7
+"""22 = 3 x 7 + 1: shards of 3, 2 and 2 among three ranks, and a last batch of one example."""
+
+
+STEPS = 6
+KILL, STOP = signal.SIGKILL, signal.SIGSTOP
+
+
+class Points(torch.utils.data.Dataset):
+    """Random images in double precision, so that sums in another order agree to 1e-12."""
+
+    def __init__(self, examples: int = EXAMPLES) -> None:
+        generator = torch.Generator().manual_seed(3)
+        self.x = torch.randn(examples, 3, 8, 8, generator=generator, dtype=torch.float64)
+        self.y = torch.arange(examples) % 4
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.x[index], self.y[index]
+
+
+class FatalPoints(Points):
+    """Sends a signal to the process of rank 1 in the middle of training."""
+
+    def __init__(self, signum: int, pid_file: str, after: int = 20) -> None:
+        super().__init__()
+        self._signum, self._pid_file, self._left = signum, pid_file, after
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if dist.is_initialized() and dist.get_rank() == 1:
+            self._left -= 1
+            if self._left == 0:
+                Path(self._pid_file).write_text(str(os.getpid()))
+                os.kill(os.getpid(), self._signum)
+        return super().__getitem__(index)
+
+
+def plain_model() -> Any:
+    """No batch normalisation, no dropout: exact for every number of processes."""
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 6, 3),
+        torch.nn.Tanh(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(6 * 36, 24),
+        torch.nn.Tanh(),
+        torch.nn.Linear(24, 4),
+    ).double()
+
+
+def rich_model() -> Any:
+    """Buffers, and a layer that draws random numbers."""
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 6, 3),
+        torch.nn.BatchNorm2d(6),
+        torch.nn.ReLU(),
+        torch.nn.Dropout(0.3),
+        torch.nn.Flatten(),
+        torch.nn.Linear(6 * 36, 4),
+    )
+
+
+def single_precision(model: Any, batch: Any) -> Any:
+    """A step of one's own, for a model in single precision."""
+    return torch.nn.functional.cross_entropy(model(batch[0].float()), batch[1])
+
+
+def make_trainer(**options: Any) -> ElasticTrainer:
+    chosen: dict[str, Any] = {
+        "model": plain_model,
+        "optimizer_fn": partial(torch.optim.SGD, lr=0.05, momentum=0.9),
+        "dataset": Points,
+        "global_batch": GLOBAL_BATCH,
+        "seed": 5,
+    }
+    return ElasticTrainer(**{**chosen, **options})
+
+
+def weights(trainer: ElasticTrainer) -> dict[str, Any]:
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+def same_bits(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+class BusyThenFree:
+    """Picks a port that is taken, twice, and then any free one."""
+
+    def __init__(self) -> None:
+        self._holder = socket.socket(socket.AF_INET6)
+        self._holder.bind(("::", 0))
+        self._holder.listen()
+        self.calls = 0
+
+    def __call__(self) -> int:
+        self.calls += 1
+        return self._holder.getsockname()[1] if self.calls <= 2 else 0
+
+    def close(self) -> None:
+        self._holder.close()
+
+
+def train_plain(k: int) -> dict[str, Any]:
+    with make_trainer(max_processes=k) as trainer:
+        losses = trainer.run_losses(STEPS)
+        return {"k": trainer.processes, "losses": losses, "weights": weights(trainer)}
+
+
+def train_with_and_without_a_break(k: int, folder: str) -> tuple[bool, bool]:
+    options = {
+        "model": rich_model,
+        "step_fn": single_precision,
+        "max_processes": k,
+        "deterministic": True,
+    }
+    with make_trainer(**options) as trainer:
+        trainer.run(STEPS // 2)
+        trainer.save(folder)
+        at_break = weights(trainer)
+        whole = trainer.run_losses(STEPS)
+        expected = weights(trainer)
+    picker = BusyThenFree()
+    with make_trainer(**options, pick_port=picker) as trainer:
+        assert trainer.restore(folder) == STEPS // 2
+        moved = not same_bits(at_break, expected)
+        resumed = trainer.run_losses(STEPS)
+        assert picker.calls == 3
+        picker.close()
+        # The same processes can be given the state once more.
+        trainer.restore(folder)
+        again = trainer.run_losses(STEPS)
+        same = same_bits(weights(trainer), expected)
+        return moved and same, whole == resumed == again
+
+
+def lose_a_rank(signum: int, pid_file: str, folder: str) -> tuple[float, str]:
+    """Lose rank 1 in mid-training; return the seconds until the error, and its message."""
+    points = FatalPoints(signum, pid_file)
+    with make_trainer(dataset=points, step_timeout_s=10.0) as trainer:
+        trainer.run(1)
+        trainer.save(folder)
+        begin = time.monotonic()
+        with pytest.raises(WorkerDiedError, match=r"rank|no step") as caught:
+            trainer.run(1000)
+        took = time.monotonic() - begin
+        with pytest.raises(WorkerDiedError, match="make a new one and restore"):
+            trainer.run(1)
+        return took, str(caught.value)
+
+
+def go_on(folder: str) -> int:
+    with make_trainer() as trainer:
+        trainer.restore(folder)
+        trainer.run(2)
+        return trainer.step
+
+
+class TrialProcess:
+    """Runs what it is sent, as the actor of a trial would."""
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
+
+
+def start_trial(group: PlacementGroup) -> Any:
+    """A trial's actor in bundle 0, as Tune places it."""
+    strategy = PlacementGroupSchedulingStrategy(
+        placement_group=group,
+        placement_group_bundle_index=0,
+        placement_group_capture_child_tasks=True,
+    )
+    options = {"num_cpus": 1, "num_gpus": 1, "scheduling_strategy": strategy}
+    return ray.remote(TrialProcess).options(**options).remote()
