@@ -322,7 +322,14 @@ class Arbiter:
             return False
         if settled:
             self._dirty_s = None
-        rounds.renew_pinned(state, soon, now, config)
+        rounds.renew_pinned(state, soon, now, config, everything=self.policy.keeps)
+        if self.policy.preempts:
+            soon = {
+                lease.id: lease
+                for app in state.apps.values()
+                for lease in app.leases.values()
+                if not lease.final and lease.held
+            }
         pool = rounds.put_up(state, soon)
         wanted = any(
             app.report.wants > rounds.kept(state, app, soon).size for app in state.apps.values()
@@ -390,7 +397,9 @@ class Arbiter:
         outcome = self.policy.allocate(view, current.bids)
         rounds.check(outcome, view.pool)
         self.round = None
-        rounds.apply(self.state, outcome, current.leases, now, self.config)
+        rounds.apply(
+            self.state, outcome, current.leases, now, self.config, preempts=self.policy.preempts
+        )
         if current.waiting and rounds.left_idle(outcome, view.pool):
             # GPUs stayed idle and somebody did not answer: ask again a little later.
             self._dirty_s = now + self.config.bid_timeout_s

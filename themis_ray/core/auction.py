@@ -27,7 +27,7 @@ from themis_ray.core.bids import BidTable, check_against_offer
 from themis_ray.core.cluster import NOTHING, Allocation
 from themis_ray.core.leftovers import LeftoverMode, assign_leftovers
 from themis_ray.core.payments import keep_gpus
-from themis_ray.core.solver import NashSolver, Outcome
+from themis_ray.core.solver import Deadline, NashSolver, Outcome
 from themis_ray.errors import BidError
 
 __all__ = [
@@ -110,7 +110,7 @@ def run_auction(
         BidError: Two tables of one app, a weight that is not positive, or a bid beyond the pool.
     """
     powers = _checked(pool, bids, weights or {})
-    solver = NashSolver(pool, racks, bids, powers)
+    solver = NashSolver(pool, racks, bids, powers, Deadline.after(time_budget_s))
     best = solver.optimum()
     served = [i for i, table in enumerate(bids) if best.wins[table.app].value > 0]
     factors: dict[str, float] = {}

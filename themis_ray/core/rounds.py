@@ -128,12 +128,17 @@ def apply(
     leases: Mapping[str, Lease],
     now: float,
     config: ArbiterConfig,
+    *,
+    preempts: bool = False,
 ) -> None:
     """Carry a decision out: renew, grant, and give notice.
 
     All leases of one round end together (as far as payments in time allow), counted from the
     moment at which the GPUs that change hands are due.
     """
+    if preempts:
+        for lease in leases.values():
+            lease.expires_s = min(lease.expires_s, now + config.notice_s)
     base_s = max([now, *(lease.expires_s for lease in leases.values())])
     for name, award in sorted(outcome.awards.items()):
         if award.gpus and name in state.apps:
@@ -175,7 +180,14 @@ def remind(state: State, lease: Lease, config: ArbiterConfig) -> None:
     state.at(lease.expires_s, lease.app, lease.id)
 
 
-def renew_pinned(state: State, soon: dict[str, Lease], now: float, config: ArbiterConfig) -> None:
+def renew_pinned(
+    state: State,
+    soon: dict[str, Lease],
+    now: float,
+    config: ArbiterConfig,
+    *,
+    everything: bool = False,
+) -> None:
     """Renew, without a round, what holds trials that cannot be preempted.
 
     Args:
@@ -183,10 +195,13 @@ def renew_pinned(state: State, soon: dict[str, Lease], now: float, config: Arbit
         soon: The leases about to end; those renewed whole are taken out.
         now: The time.
         config: For the length of a lease.
+        everything: Renew whatever is in use: the policy does not preempt.
     """
     for lease in list(soon.values()):
         app = state.apps[lease.app]
-        pinned = lease.held & app.report.pinned & state.ledger.physical(app.id)
+        pinned = lease.held & state.ledger.physical(app.id)
+        if not everything:
+            pinned = pinned & app.report.pinned
         if not pinned:
             continue
         new = state.new_lease(app, pinned, now, lease.expires_s + config.lease_s)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import Any
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import ray
 
@@ -24,6 +26,8 @@ from themis_ray.rpc.server import ArbiterServer
 from themis_ray.rpc.session import Session
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 ACTOR_NAME = "arbiter"
 NAMESPACE = "themis"
@@ -44,6 +48,10 @@ class ArbiterActor:
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         )
         self.options = options
+        # Ray runs each concurrency group of an async actor in an event loop of its own. All of
+        # ours happens in this one, so that the core needs no lock.
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="themis-loop", daemon=True).start()
         self._token = new_secret()
         self._started: asyncio.Event | None = None
         self._driver: LiveDriver
@@ -58,7 +66,7 @@ class ArbiterActor:
 
     async def endpoint(self) -> dict[str, str]:
         """Where AGENTs connect, and the token they need; only the Ray cluster can read it."""
-        await self._ensure_started()
+        await self._on_loop(self._ensure_started())
         return {"address": self._address, "token": self._token}
 
     async def wait_for_lease(self, app: str, group: str) -> str:
@@ -66,6 +74,20 @@ class ArbiterActor:
 
         Cancelling the call gives the group back.
         """
+        return await self._on_loop(self._wait_for_lease(app, group))
+
+    async def lease_of(self, placement_group_id: str) -> dict[str, Any] | None:
+        """The lease behind a placement group, for the trial that runs in it."""
+        return await self._on_loop(self._lease_of(placement_group_id))
+
+    async def shutdown(self) -> dict[str, Any]:
+        """End all leases, remove all groups, stop serving; the actor can then be killed."""
+        return await self._on_loop(self._shutdown())
+
+    async def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+    async def _wait_for_lease(self, app: str, group: str) -> str:
         await self._ensure_started()
         try:
             return await self._driver.wait_ready(group)
@@ -74,15 +96,12 @@ class ArbiterActor:
             self._driver.forget_waiter(group)
             raise
 
-    async def lease_of(self, placement_group_id: str) -> dict[str, Any] | None:
-        """The lease behind a placement group, for the trial that runs in it."""
+    async def _lease_of(self, placement_group_id: str) -> dict[str, Any] | None:
         await self._ensure_started()
         return lease_document(self._driver, placement_group_id)
 
-    async def shutdown(self) -> dict[str, Any]:
-        """End all leases, remove all groups, stop serving; the actor can then be killed."""
-        if self._started is None:
-            return {"apps_ended": [], "groups_left": []}
+    async def _shutdown(self) -> dict[str, Any]:
+        await self._ensure_started()
         apps = sorted(self._driver.core.state.apps)
         await self._driver.close()
         for task in self._watchers:
@@ -149,13 +168,17 @@ class ArbiterActor:
         if request.app in core.state.apps and not session.resumed:
             self._leave(request.app, "its driver was started again")
         driver.watch.bundles[request.app] = dict(request.bundle)
-        if request.app not in core.state.apps:
-            try:
-                driver.join(request)
-            except ThemisError:
-                driver.watch.bundles.pop(request.app, None)
-                raise
+        # Joining may start a round at once, which already speaks to the session.
         self._sessions[request.app] = session
+        try:
+            if request.app in core.state.apps:
+                driver.handle(ev.Reported(request.app, request.report))
+            else:
+                driver.join(request)
+        except ThemisError:
+            del self._sessions[request.app]
+            driver.watch.bundles.pop(request.app, None)
+            raise
         driver.tell_leases(request.app)
         config = core.config
         return WelcomeInfo(

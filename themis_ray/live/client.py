@@ -114,7 +114,7 @@ def _create(options: ArbiterOptions) -> Any:
 
     # Waiting calls (one for each staged trial) must not take the places of the others.
     return (
-        ray.remote(ArbiterActor)
+        ray.remote(concurrency_groups={"waiting": 20_000, "control": 100})(ArbiterActor)
         .options(
             name=ACTOR_NAME,
             namespace=NAMESPACE,
@@ -123,7 +123,6 @@ def _create(options: ArbiterOptions) -> Any:
             num_cpus=0,
             max_restarts=-1,
             max_task_retries=-1,
-            concurrency_groups={"waiting": 20_000, "control": 100},
         )
         .remote(options)
     )

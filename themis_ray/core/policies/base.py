@@ -97,10 +97,16 @@ class Policy(ABC):
     Class attributes:
         name: Its name on the command line.
         wants_bids: Whether :meth:`bidders` are sent an offer before :meth:`allocate`.
+        preempts: Whether a round puts up *all* leases, not only those about to end; a lease that
+            is not won again then ends after the notice period.
+        keeps: Whether leases are renewed without a round for as long as their app can use them
+            (no preemption at all).
     """
 
     name: ClassVar[str]
     wants_bids: ClassVar[bool] = False
+    preempts: ClassVar[bool] = False
+    keeps: ClassVar[bool] = False
 
     def bidders(self, view: RoundView) -> tuple[str, ...]:
         """The apps to be offered the pool; only called when ``wants_bids``."""

@@ -1,0 +1,105 @@
+"""The integer optimum of a model, from the columns that prices leave in question."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from themis_ray.core.solver.deadline import Deadline
+from themis_ray.core.solver.instance import Bools, Ints
+from themis_ray.core.solver.outcome import EXACT
+from themis_ray.core.solver.problem import Prices, Problem
+from themis_ray.core.solver.programs import NONE, IntegerSolution, solve_integer
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard to try. None of it depends on the clock.
+
+    Attributes:
+        columns: Columns in the first integer program, beyond one for each bidder.
+        most_columns: Columns at most.
+        nodes: Branch-and-bound nodes of one integer program.
+        tries: Orders in which placing on named machines is tried.
+        slack: A gap (in the objective) that is good enough to stop enlarging.
+        full_columns: Columns of the full model up to which it is solved when placing fails.
+    """
+
+    columns: int
+    most_columns: int
+    nodes: int
+    tries: int
+    slack: float
+    full_columns: int
+
+
+@dataclass(frozen=True, eq=False)
+class Nearby:
+    """An integer solution and a bound on all others.
+
+    Attributes:
+        solution: The best found; None when nothing feasible was.
+        bound: No allocation gains more.
+    """
+
+    solution: IntegerSolution | None
+    bound: float
+
+
+def best_nearby(problem: Problem, prices: Prices, effort: Effort, deadline: Deadline) -> Nearby:
+    """Maximise over the columns nearest to their bidder's best bargain, then over more of them.
+
+    It ends when the columns left out are proved useless, or when effort or time are spent.
+    """
+    finite = np.sort(prices.shortfall[problem.allowed])
+    wanted = int(np.unique(problem.model.app[problem.columns]).size) + effort.columns
+    best: IntegerSolution | None = None
+    bound = prices.bound
+    while finite.size:
+        reach = float(finite[min(wanted, finite.size) - 1])
+        columns, fixed = _in_question(problem, prices, reach)
+        if best is not None and columns.size > effort.most_columns:
+            break
+        found = solve_integer(
+            problem, columns, fixed, nodes=effort.nodes, seconds=deadline.left_s()
+        )
+        if found is not None and (best is None or found.value > best.value):
+            best = found
+        everything = wanted >= finite.size
+        if found is not None:
+            beyond = -np.inf if everything else prices.bound - reach
+            bound = min(bound, max(found.bound, beyond, best.value if best else -np.inf))
+            if bound - found.value <= max(EXACT / 10, effort.slack) or not found.proved:
+                break
+        if everything or deadline.passed():
+            break
+        wanted = _next_size(finite, wanted, prices.bound, found)
+    return Nearby(best, bound)
+
+
+def _in_question(problem: Problem, prices: Prices, reach: float) -> tuple[Ints, Ints]:
+    """The columns within reach, and those among them that their bidder cannot do without."""
+    model = problem.model
+    columns = np.flatnonzero(prices.shortfall <= reach)
+    apps, first, counts = np.unique(model.app[columns], return_index=True, return_counts=True)
+    sure = (counts == 1) & ((prices.bargain[apps] > reach) | _must_win(problem)[apps])
+    if not sure.any():
+        return columns, NONE
+    fixed = columns[first[sure]]
+    return np.setdiff1d(columns, fixed, assume_unique=True), fixed
+
+
+def _must_win(problem: Problem) -> Bools:
+    """The counted bidders, when all of them must win."""
+    able = np.unique(problem.model.app[problem.columns])
+    everyone = int(problem.counted[able].sum()) == problem.must
+    return problem.counted & everyone
+
+
+def _next_size(finite: np.ndarray, wanted: int, bound: float, found: IntegerSolution | None) -> int:
+    """Enough columns to prove the optimum when the gap is known, else three times as many."""
+    if found is None:
+        return 3 * wanted
+    enough = int(np.searchsorted(finite, bound - found.value, side="right"))
+    return max(wanted + 1, min(enough, finite.size))

@@ -1,0 +1,103 @@
+"""One problem over a model: which columns may be chosen, what they gain, how many must be served.
+
+Everything here is about prices. With a price for each part (and a premium for serving a bidder
+that has nothing otherwise), each bidder's best bargain is found on its own, and the sum of the
+bargains and of the machines' rents bounds the objective from above, whatever the prices are
+(Lagrangian duality). A column that falls short of its bidder's best bargain by more than the gap
+between this bound and a known allocation is in no better allocation: it can be left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from themis_ray.core.solver.instance import Bools, Floats, Ints
+from themis_ray.core.solver.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What to maximise.
+
+    Attributes:
+        model: The columns and parts.
+        gain: The gain of each column.
+        allowed: Which columns may be chosen.
+        counted: For each bidder, whether it counts towards ``must``.
+        must: How many of the counted bidders must win something.
+    """
+
+    model: Model
+    gain: Floats
+    allowed: Bools
+    counted: Bools
+    must: int
+
+    @property
+    def columns(self) -> Ints:
+        """The columns that may be chosen."""
+        return np.flatnonzero(self.allowed)
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Prices and what follows from them.
+
+    Attributes:
+        parts: The price of each part, 0 or more.
+        premium: The premium for serving a counted bidder.
+        bargain: Each bidder's best bargain, at least 0 (winning nothing).
+        rents: What all machines are worth at these prices.
+        shortfall: By how much each column misses its bidder's best bargain; infinite when it may
+            not be chosen.
+        bound: No allocation gains more.
+    """
+
+    parts: Floats
+    premium: float
+    bargain: Floats
+    rents: float
+    shortfall: Floats
+    bound: float
+
+
+def price(problem: Problem, parts: Floats, premium: float) -> Prices:
+    """Work out what follows from prices."""
+    model = problem.model
+    parts = np.maximum(parts, 0.0)
+    net = net_gains(problem, parts, premium)
+    bargain = best_by_app(model, net, problem.counted.size)
+    rents = model.rents(parts)
+    bound = float(bargain.sum()) + rents - premium * problem.must
+    return Prices(parts, premium, bargain, rents, bargain[model.app] - net, bound)
+
+
+def net_gains(problem: Problem, parts: Floats, premium: float) -> Floats:
+    """Gain plus premium less the price of the parts; minus infinity when not allowed."""
+    model = problem.model
+    cost = (model.needs @ parts)[model.placed]
+    net = problem.gain + premium * problem.counted[model.app] - cost
+    return np.where(problem.allowed, net, -np.inf)
+
+
+def best_by_app(model: Model, score: Floats, apps: int) -> Floats:
+    """The greatest score of each bidder's columns, at least 0."""
+    best = np.zeros(apps)
+    if score.size:
+        present, starts = np.unique(model.app, return_index=True)
+        best[present] = np.maximum(0.0, np.maximum.reduceat(score, starts))
+    return best
+
+
+def best_columns(model: Model, score: Floats) -> Ints:
+    """For each bidder with an allowed column, the first with the greatest score."""
+    if not score.size:
+        return np.empty(0, dtype=np.int64)
+    _, starts = np.unique(model.app, return_index=True)
+    top = np.maximum.reduceat(score, starts)
+    lengths = np.diff(np.append(starts, score.size))
+    hits = np.flatnonzero((score == np.repeat(top, lengths)) & np.isfinite(score))
+    _, first = np.unique(model.app[hits], return_index=True)
+    return hits[first]
