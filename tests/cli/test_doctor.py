@@ -1,3 +1,4 @@
+import contextlib
 import json
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -21,7 +22,20 @@ def lonely_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(doctor, "_cluster_known", lambda: False)
+    pretend_client(monkeypatch, ArbiterUnavailableError("no Ray cluster runs on this machine"))
+
+
+def pretend_client(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    """Have the arbiter's client give ``answer``, or raise it."""
+
+    def status() -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    client = SimpleNamespace(status=status, joined=contextlib.nullcontext)
+    monkeypatch.setitem(sys.modules, "themis_ray.live.client", client)
+    monkeypatch.setattr(themis_ray.live, "client", client, raising=False)
 
 
 class NVMLError(Exception):
@@ -184,24 +198,10 @@ def test_access(
         (ConnectionError("refused"), "note", "ConnectionError: refused"),
     ],
 )
-def test_the_arbiter_is_asked_when_there_is_a_cluster(
+def test_the_arbiter_is_asked(
     monkeypatch: pytest.MonkeyPatch, answer: Any, outcome: str, words: str
 ) -> None:
-    def status() -> Any:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    client = SimpleNamespace(status=status)
-    monkeypatch.setitem(sys.modules, "themis_ray.live.client", client)
-    monkeypatch.setattr(themis_ray.live, "client", client, raising=False)
-    monkeypatch.setattr(doctor, "_cluster_known", lambda: True)
+    pretend_client(monkeypatch, answer)
     check = doctor.check_arbiter()
     assert check.outcome == outcome
     assert words in check.found
-
-
-def test_a_cluster_is_known_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert doctor._cluster_known()

@@ -1,8 +1,9 @@
+import contextlib
 import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 import themis_ray.live
 from themis_ray import errors
+from themis_ray.cli import start as start_module
 from themis_ray.cli import status as status_module
 from themis_ray.cli.durations import seconds
 from themis_ray.cli.main import COMMANDS, app, main
@@ -43,8 +45,20 @@ class FakeClient(ModuleType):
         super().__init__("themis_ray.live.client")
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.answers: dict[str, Any] = {}
+        self.cluster = True
+        self.joined_to: list[str | None] = []
         for name in ("start", "stop", "status", "explain"):
             setattr(self, name, self._function(name))
+
+    def _a_cluster_runs(self) -> bool:
+        return self.cluster
+
+    @contextlib.contextmanager
+    def joined(self, address: str | None = None) -> Iterator[None]:
+        self.joined_to.append(address)
+        if not self.cluster:
+            raise errors.ArbiterUnavailableError("no Ray cluster runs on this machine")
+        yield
 
     def _function(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -171,11 +185,59 @@ def test_start_passes_on_only_what_was_asked(client: FakeClient) -> None:
     ]
 
 
+def test_start_without_a_cluster_starts_a_head(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.answers["start"] = {"policy": "themis-paper"}
+    client.cluster = False
+    commands: list[list[str]] = []
+
+    def run_ray(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        client.cluster = True
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(start_module.subprocess, "run", run_ray)
+    document = json.loads(run("start", "--json", "--num-gpus", "2").stdout)
+    assert document == {"policy": "themis-paper", "ray_started": True}
+    assert commands[0][3:] == ["start", "--head", "--include-dashboard=false", "--num-gpus=2"]
+    assert json.loads(run("start", "--json").stdout)["ray_started"] is False
+    assert len(commands) == 1
+
+
+def test_a_head_that_does_not_start_is_a_message(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.cluster = False
+
+    def run_ray(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, "", "Usage\nport 6379 is taken\n")
+
+    monkeypatch.setattr(start_module.subprocess, "run", run_ray)
+    result = run("start")
+    assert result.exit_code == 1
+    assert "port 6379 is taken" in result.stderr
+
+
+def test_an_address_is_joined_and_never_started(client: FakeClient) -> None:
+    client.cluster = False
+    assert run("start", "--address", "10.0.0.1:6379").exit_code == 1
+    client.cluster = True
+    client.answers |= {"status": STATUS, "stop": {}, "explain": {"app": "vgg"}}
+    for args in (["status"], ["stop"], ["why", "vgg"]):
+        assert run(*args, "--address", "10.0.0.1:6379").exit_code == 0
+    assert client.joined_to == ["10.0.0.1:6379"] * 4
+
+
 def test_stop(client: FakeClient) -> None:
-    client.answers["stop"] = {"groups_removed": 2}
-    assert "groups_removed: 2" in run("stop", "--timeout", "5").stdout
-    assert json.loads(run("stop", "--json").stdout) == {"groups_removed": 2}
+    client.answers["stop"] = {"stopped": True, "apps_ended": ["vgg"], "groups_left": []}
+    assert "apps ended: vgg" in run("stop", "--timeout", "5").stdout
+    assert json.loads(run("stop", "--json").stdout) == client.answers["stop"]
     assert [kwargs for _, _, kwargs in client.calls] == [{"timeout_s": 5.0}, {"timeout_s": 30.0}]
+    client.answers["stop"] = {"stopped": True, "apps_ended": [], "groups_left": ["g1"]}
+    assert "groups left: g1" in run("stop").stdout
+    client.answers["stop"] = {"stopped": False, "apps_ended": [], "groups_left": []}
+    assert "no arbiter was running" in run("stop").stdout
 
 
 def test_a_wrong_time_is_bad_input(client: FakeClient) -> None:

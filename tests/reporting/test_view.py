@@ -93,7 +93,7 @@ def test_status_says_who_holds_what_until_when_and_why() -> None:
         "policy themis-paper",
         "lease 10 min",
         "round 12",
-        "8 GPUs: 6 held, 1 free, 1 used by other Ray jobs",
+        "8 GPUs: 7 taken, 1 free (and 1 used by other Ray jobs)",
         "max r infinite",
         "up 2 h 5 min",
         "6 of 8",

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-import typer
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from themis_ray.cli.inputs import read_model
+from themis_ray.cli.options import FileArgument, JsonOption
 from themis_ray.cli.output import number, print_json
 from themis_ray.core import valuation
 from themis_ray.core.cluster import Cluster, Level, Machine
@@ -174,8 +174,8 @@ def _t_ideal_s(asked: BidsIn, current: list[valuation.JobWork], future: list[Pha
 
 
 def bids(
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON input; - reads stdin.")],
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    file: FileArgument,
+    json_: JsonOption = False,
 ) -> None:
     """Print r and the finish time of an app for each number of GPUs."""
     document = bid_document(read_model(file, BidsIn))

@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
+from themis_ray.cli.options import JsonOption
 from themis_ray.cli.output import print_json
 from themis_ray.errors import ThemisError, UnsupportedRayError
 
@@ -177,11 +178,10 @@ def check_arbiter() -> Check:
     """Whether an arbiter answers; that none runs is no fault."""
     remedy = "themis start, or let ThemisScheduler start one"
     try:
-        if not _cluster_known():
-            return Check("arbiter", "note", "no Ray cluster runs on this machine", remedy)
         from themis_ray.live import client
 
-        document = client.status()
+        with client.joined():
+            document = client.status()
     except ThemisError as error:
         return Check("arbiter", "note", str(error), remedy)
     except Exception as error:
@@ -190,15 +190,6 @@ def check_arbiter() -> Check:
     return Check(
         "arbiter", "ok", f"policy {document.get('policy')}, {len(apps)} apps, {len(nodes)} nodes"
     )
-
-
-def _cluster_known() -> bool:
-    """Whether there is a Ray cluster to ask; asking without one would start it."""
-    if os.environ.get("RAY_ADDRESS"):
-        return True
-    from ray._private.utils import read_ray_address
-
-    return bool(read_ray_address())
 
 
 def checks() -> list[Callable[[], Check]]:
@@ -216,7 +207,7 @@ def checks() -> list[Callable[[], Check]]:
 
 
 def doctor(
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    json_: JsonOption = False,
 ) -> None:
     """Check this machine; exits 1 when something required is broken."""
     results = [check() for check in checks()]

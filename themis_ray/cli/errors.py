@@ -42,10 +42,16 @@ def exit_code(error: BaseException) -> int:
 
 
 @contextlib.contextmanager
-def debug_logs(wanted: bool) -> Iterator[None]:
-    """Show this package's debug logs on standard error; warnings go there in any case."""
-    if not wanted:
-        yield
+def logs(debug: bool) -> Iterator[None]:
+    """Keep logs to warnings and errors, or show this package's debug logs on standard error."""
+    if not debug:
+        # Ray sets its own loggers up while it connects, so that their levels do not help here.
+        before = logging.root.manager.disable
+        logging.disable(logging.INFO)
+        try:
+            yield
+        finally:
+            logging.disable(before)
         return
     logger = logging.getLogger("themis_ray")
     handler = logging.StreamHandler(sys.stderr)
@@ -86,7 +92,7 @@ def handled(function: Callable[..., Any], debug_for_all: Callable[[], bool]) -> 
     def wrapper(*, debug: bool, **options: Any) -> Any:
         debug = debug or debug_for_all()
         try:
-            with debug_logs(debug):
+            with logs(debug):
                 return function(**options)
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise

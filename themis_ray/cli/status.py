@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from themis_ray.cli.options import AddressOption
 from themis_ray.cli.output import print_json
 
 WATCH_PERIOD_S = 1.0
@@ -17,6 +19,7 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Repeat every second until Ctrl-C.")
     ] = False,
+    address: AddressOption = None,
     json_: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON document; with --watch one a line."),
@@ -25,18 +28,19 @@ def status(
     """Show who holds which GPU, until when, and why."""
     from themis_ray.live import client
 
-    if watch:
-        try:
-            _watch(client.status, json_, time.sleep)
-        except KeyboardInterrupt:
+    with client.joined(address):
+        if watch:
             # Ctrl-C is how a watch ends.
+            with contextlib.suppress(KeyboardInterrupt):
+                _watch(client.status, json_, time.sleep)
             return
-    elif json_:
-        print_json(client.status())
+        document = client.status()
+    if json_:
+        print_json(document)
     else:
         from rich.console import Console
 
-        Console().print(_render(client.status()))
+        Console().print(_render(document))
 
 
 def _render(document: dict[str, Any]) -> Any:

@@ -6,17 +6,20 @@ from typing import Annotated
 
 import typer
 
+from themis_ray.cli.options import AddressOption, JsonOption
 from themis_ray.cli.output import print_json
 
 
 def why(
     app: Annotated[str, typer.Argument(help="The app's name, as in themis status.")],
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    address: AddressOption = None,
+    json_: JsonOption = False,
 ) -> None:
     """Say why an app has what it has, and what would change it."""
     from themis_ray.live import client
 
-    explained = client.explain(app)
+    with client.joined(address):
+        explained = client.explain(app)
     if json_:
         print_json(explained)
         return

@@ -44,13 +44,12 @@ def status_table(view: StatusView) -> Group:
 
 
 def _headline(view: StatusView) -> Text:
-    used = view.total - view.free - view.foreign
     parts = [
         f"policy {view.policy}",
         f"lease {duration(view.lease_s)}",
         f"round {view.round}",
-        f"{view.total} {view.unit}s: {used} held, {view.free} free"
-        + (f", {view.foreign} used by other Ray jobs" if view.foreign else ""),
+        f"{view.total} {view.unit}s: {view.total - view.free} taken, {view.free} free"
+        + (f" (and {view.foreign} used by other Ray jobs)" if view.foreign else ""),
         f"max r {'-' if view.max_r is None else figure(view.max_r)}",
         f"up {duration(view.uptime_s)}",
     ]

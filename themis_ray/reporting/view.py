@@ -89,7 +89,16 @@ class AppView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node with what can be leased on it; ``foreign`` is used by other Ray jobs."""
+    """A node.
+
+    Attributes:
+        id: Its id in Ray.
+        name: Its name for people.
+        rack: Its rack.
+        gpus: Units that can be leased.
+        free: Those of them that nobody holds.
+        foreign: Units besides, which other Ray jobs use.
+    """
 
     id: str
     name: str
@@ -114,7 +123,7 @@ class StatusView:
 
     @property
     def total(self) -> int:
-        """Units in the cluster."""
+        """Units that can be leased."""
         return sum(node.gpus for node in self.nodes)
 
     @property
