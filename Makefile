@@ -1,0 +1,46 @@
+# make demo    two apps share a local cluster, live
+# make test    the tests
+# make lint    style, types, layers and the wheel's contents
+# make bench   the benchmarks, as ratios within one run
+# make proto   the gRPC code again, after a change of themis.proto
+# make clean   remove all that these targets make
+
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Installed again only when pyproject.toml changes.
+READY := $(VENV)/.themis-installed
+
+.PHONY: demo test lint bench proto clean
+.DEFAULT_GOAL := test
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[all]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/two_teams.py
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	rm -rf build/dist
+	$(BIN)/python -m build --no-isolation --outdir build/dist . > /dev/null
+	$(BIN)/check-wheel-contents build/dist/*.whl
+
+bench: $(READY)
+	$(BIN)/python tests/benchmarks/run_all.py
+
+proto: $(READY)
+	$(BIN)/python -m themis_ray.rpc.generate
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
