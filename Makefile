@@ -38,8 +38,12 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python tests/benchmarks/run_all.py
 
+# With the oldest tools that pyproject.toml allows, in an environment of their own: the generated code
+# refuses to run on anything older than what it was made with.
 proto: $(READY)
-	$(BIN)/python -m themis_ray.rpc.generate
+	test -x $(VENV)/proto/bin/python || $(PYTHON) -m venv $(VENV)/proto
+	$(VENV)/proto/bin/python -m pip install --quiet 'grpcio-tools==1.80.0' 'setuptools<81'
+	$(VENV)/proto/bin/python themis_ray/rpc/generate.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
