@@ -20,7 +20,7 @@ class CurrentLease:
         app: The app's name.
         group: The name of the trial's placement group.
         gpus: Leased units that the trial has.
-        nodes: Units per Ray node id.
+        nodes: Units per machine (host and the start of Ray's node id).
         unit: ``"GPU"`` or ``"CPU"``.
     """
 

@@ -7,7 +7,7 @@ send on the events that it returns.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from themis_ray.agent.bidder import Outlook, bid_table
@@ -31,6 +31,8 @@ from themis_ray.core.slowdown import Signature, SlowdownTable
 UNKNOWN_ITER_S = 1.0
 # An app gives GPUs back when they have been idle for so long: trials start within this time.
 IDLE_BEFORE_RETURN_S = 1.5
+# How often the arbiter is told r unasked, for those who watch.
+TELL_EVERY_S = 2.0
 # Growing a running trial costs a restart; it is done when the lease lasts so many times longer.
 GROW_WORTH = 4.0
 
@@ -73,6 +75,7 @@ class Agent:
     slowdowns: dict[str, SlowdownTable] = field(default_factory=dict)
     _peak: int = 1
     _told_wants: int | None = None
+    _told_s: float = -math.inf
     _idle_since_s: float | None = None
     # After idle GPUs were given back: ask for no more than is used until a trial asks again.
     _content: bool = False
@@ -297,14 +300,13 @@ class Agent:
         for trial_id, allocation in given.items():
             out.append(self._start(self.trials[trial_id], allocation, now))
             idle = idle - allocation
-        wants = self.wants()
         if idle and len(given) == len(waiting) and not self._grow(idle, now):
             out.extend(self._give_back(idle, now))
         else:
             self._idle_since_s = None
         wants = self.wants()
-        if wants != self._told_wants:
-            self._told_wants = wants
+        if wants != self._told_wants or now - self._told_s > TELL_EVERY_S:
+            self._told_wants, self._told_s = wants, now
             out.insert(0, ev.Reported(self.settings.app, self.state_of_app(now)))
         return out
 
@@ -442,8 +444,3 @@ def _without(leases: Sequence[LeaseView], gpus: Allocation) -> tuple[LeaseView, 
             LeaseView(lease.id, lease.held - taken, lease.pending, lease.expires_s, lease.final)
         )
     return tuple(out)
-
-
-def groups_held(trials: Mapping[str, TrialState]) -> list[TrialState]:
-    """The trials that have a placement group."""
-    return [t for t in trials.values() if t.holds]

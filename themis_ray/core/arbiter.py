@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from themis_ray.core import events as ev
@@ -170,8 +171,14 @@ class Arbiter:
     def _reported(self, event: ev.Reported, now: float) -> None:
         app = self._app(event.app)
         wanted_before = app.report.wants
-        app.report = event.report
-        if self.round is not None and event.round_id == self.round.id:
+        current = self.round
+        if current is not None and event.round_id is None and event.app in current.answered:
+            # Unasked, an app tells its r with all that it holds; the round needs the r with what
+            # it keeps, which it has answered already.
+            app.report = replace(event.report, r=app.report.r)
+        else:
+            app.report = event.report
+        if current is not None and event.round_id == current.id:
             self.round.answered.add(event.app)
             if self.round.phase is Phase.REPORTING:
                 self.round.waiting.discard(event.app)

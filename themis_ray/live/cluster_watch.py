@@ -17,18 +17,23 @@ class NodeView:
     """A live Ray node.
 
     Attributes:
-        id: Ray's node id; the core's machine id.
-        name: Its host name or address, for people.
+        id: Ray's node id.
+        host: Its host name or address.
         rack: The value of its rack label, or ``"r0"``.
         total: All its resources.
         available: What Ray counts as free now.
     """
 
     id: str
-    name: str
+    host: str
     rack: str
     total: Mapping[str, float]
     available: Mapping[str, float]
+
+    @property
+    def machine(self) -> str:
+        """The core's machine id: short enough to read, and unique where hosts run many raylets."""
+        return f"{self.host}-{self.id[:8]}"
 
 
 def read_nodes() -> list[NodeView]:
@@ -38,7 +43,7 @@ def read_nodes() -> list[NodeView]:
         (
             NodeView(
                 id=node["NodeID"],
-                name=node.get("NodeManagerHostname") or node["NodeManagerAddress"],
+                host=node.get("NodeManagerHostname") or node["NodeManagerAddress"],
                 rack=node.get("Labels", {}).get(RACK_LABEL, "r0"),
                 total=node["Resources"],
                 available=free.get(node["NodeID"], {}),
@@ -90,28 +95,28 @@ class ClusterWatch:
         busy = set(moving)
         out = []
         for node in nodes:
-            if node.id not in busy:
-                self._foreign[node.id] = {
+            if node.machine not in busy:
+                self._foreign[node.machine] = {
                     resource: max(
                         0.0,
                         total
                         - node.available.get(resource, 0.0)
-                        - ours.get(node.id, {}).get(resource, 0.0),
+                        - ours.get(node.machine, {}).get(resource, 0.0),
                     )
                     for resource, total in node.total.items()
                 }
-            foreign = self._foreign.get(node.id, {})
+            foreign = self._foreign.get(node.machine, {})
             here = node.total.get(self.unit, 0.0) - foreign.get(self.unit, 0.0)
             units = max(
                 self._units(node.total, foreign),
-                min(math.floor(here + 1e-6), leased.get(node.id, 0)),
+                min(math.floor(here + 1e-6), leased.get(node.machine, 0)),
             )
-            out.append(Machine(node.id, units, node.rack))
+            out.append(Machine(node.machine, units, node.rack))
         return tuple(out)
 
-    def foreign(self, node_id: str) -> int:
-        """Leasable units of a node that other Ray jobs hold."""
-        return math.ceil(self._foreign.get(node_id, {}).get(self.unit, 0.0) - 1e-6)
+    def foreign(self, machine: str) -> int:
+        """Leasable units of a machine that other Ray jobs hold."""
+        return math.ceil(self._foreign.get(machine, {}).get(self.unit, 0.0) - 1e-6)
 
     def need(self) -> dict[str, float]:
         """The most that one unit takes, over all apps."""

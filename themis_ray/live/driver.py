@@ -50,7 +50,8 @@ class LiveDriver:
     ) -> None:
         self.core = core
         self.watch = watch
-        self.node_names: dict[str, str] = {}
+        # Ray's node id of each machine.
+        self.node_ids: dict[str, str] = {}
         self._tell = tell
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -199,7 +200,11 @@ class LiveDriver:
         self._bundles[command.group] = bundle
         try:
             made = await asyncio.to_thread(
-                placement.create, command.group, command.allocation, bundle
+                placement.create,
+                command.group,
+                command.allocation,
+                bundle,
+                self.node_ids,
             )
             self.placement_groups[command.group] = made.id.hex()
             ready = await asyncio.to_thread(made.wait, CREATE_TIMEOUT_S)
@@ -291,7 +296,7 @@ class LiveDriver:
         )
         # Ray's figures lag: look past a change of ours once more before trusting them.
         self._settling = moving
-        self.node_names = {node.id: node.name for node in nodes}
+        self.node_ids = {node.machine: node.id for node in nodes}
         if tuple(sorted(machines, key=lambda m: m.id)) != self.core.state.cluster.machines:
             self.handle(ev.ClusterChanged(machines))
 

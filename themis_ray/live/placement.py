@@ -32,20 +32,26 @@ class GroupInfo:
     state: str
 
 
-def create(group: str, allocation: Allocation, bundle: Mapping[str, float]) -> PlacementGroup:
+def create(
+    group: str,
+    allocation: Allocation,
+    bundle: Mapping[str, float],
+    node_ids: Mapping[str, str],
+) -> PlacementGroup:
     """Ask Ray for a placement group; returns before it exists.
 
     Args:
         group: The core's name of the group.
-        allocation: Leased units per Ray node id; a bundle for each unit.
+        allocation: Leased units per machine; a bundle for each unit.
         bundle: The resources of one unit.
+        node_ids: Ray's node id of each machine.
 
     Returns:
         The group, detached: it outlives the arbiter that made it.
     """
     nodes = [
-        node
-        for node, count in sorted(allocation.items(), key=lambda item: (-item[1], item[0]))
+        node_ids[machine]
+        for machine, count in sorted(allocation.items(), key=lambda item: (-item[1], item[0]))
         for _ in range(count)
     ]
     return ray.util.placement_group(

@@ -36,7 +36,8 @@ def snapshot(driver: LiveDriver, started_s: float) -> dict[str, Any]:
         "nodes": [
             {
                 "id": m.id,
-                "name": driver.node_names.get(m.id, m.id),
+                "name": m.id,
+                "node_id": driver.node_ids.get(m.id, ""),
                 "rack": m.rack,
                 "gpus": m.gpus,
                 "free": free.on(m.id),

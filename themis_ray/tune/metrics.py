@@ -23,7 +23,7 @@ class TrialMetrics:
         gpus: GPUs (or leased units) that the trial holds.
         placement_score: 1 / S(G) of its placement; 1 is the best.
         lease: The name of the trial's present placement group.
-        nodes: Ray node ids that it runs on, each with its GPU count.
+        nodes: Machines that it runs on (host and the start of Ray's node id), each with its GPUs.
         leases: How many groups the trial has had so far.
     """
 
