@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from themis_ray.core.bids import BidTable, check_against_offer
-from themis_ray.core.cluster import NOTHING, Allocation
+from themis_ray.core.cluster import Allocation
 from themis_ray.core.leftovers import LeftoverMode, assign_leftovers
 from themis_ray.core.payments import keep_gpus
-from themis_ray.core.solver import Deadline, NashSolver, Outcome
+from themis_ray.core.solver import NO_HARM, Deadline, NashSolver, Outcome
 from themis_ray.errors import BidError
 
 __all__ = [
@@ -112,18 +113,14 @@ def run_auction(
     powers = _checked(pool, bids, weights or {})
     solver = NashSolver(pool, racks, bids, powers, Deadline.after(time_budget_s))
     best = solver.optimum()
-    served = [i for i, table in enumerate(bids) if best.wins[table.app].value > 0]
     factors: dict[str, float] = {}
+    harm: dict[str, Mapping[str, float]] = {}
     slack: dict[str, float] = {}
-    harm: dict[str, dict[str, float]] = {}
-    for i, table in enumerate(bids):
-        factors[table.app], slack[table.app], harm[table.app] = 1.0, 0.0, {}
-        if i in served:
-            other = solver.without(i, served)
-            harm[table.app] = _harm(best, other, bids, powers)
-            cost = max(0.0, math.fsum(harm[table.app].values()))
-            factors[table.app] = _factor(cost / powers[i])
-            slack[table.app] = max(0.0, other.bound - other.log_welfare) / powers[i]
+    for i, (table, power) in enumerate(zip(bids, powers, strict=True)):
+        done = solver.harm(i) if best.wins[table.app].gpus else NO_HARM
+        factors[table.app] = _factor(math.fsum(done.logs.values()) / power)
+        harm[table.app] = done.logs
+        slack[table.app] = done.slack / power
     won = {table.app: best.wins[table.app].gpus for table in bids}
     kept, fractions = _pay(won, factors, bids, payment, random.Random(seed))
     return AuctionResult(
@@ -131,9 +128,11 @@ def run_auction(
         payment_factor=factors,
         allocation=kept,
         lease_fraction=fractions,
-        leftover=pool - sum(kept.values(), NOTHING),
+        leftover=_left(pool, kept),
         log_nash_welfare=best.log_welfare,
-        gap=_gap(best, sum(powers[i] for i in served)),
+        gap=_gap(
+            best, math.fsum(p for t, p in zip(bids, powers, strict=True) if best.wins[t.app].value)
+        ),
         log_bound=best.bound,
         values={table.app: best.wins[table.app].value for table in bids},
         harm=harm,
@@ -158,22 +157,9 @@ def _checked(
     return powers
 
 
-def _harm(
-    best: Outcome, other: Outcome, bids: Sequence[BidTable], powers: Sequence[float]
-) -> dict[str, float]:
-    """By how much the absence of a bidder would raise ``w * log V`` of each other one."""
-    changes = {}
-    for table, power in zip(bids, powers, strict=True):
-        if table.app in other.wins:
-            with_, without = best.wins[table.app].value, other.wins[table.app].value
-            if with_ != without:
-                changes[table.app] = power * (math.log(without) - math.log(with_))
-    return changes
-
-
 def _factor(cost: float) -> float:
-    """``exp(-cost)``, kept above 0 where the floating point would underflow."""
-    return max(math.exp(-cost), 5e-324)
+    """``exp(-cost)``, kept above 0 where floating point would underflow, and at most 1."""
+    return min(1.0, max(math.exp(-cost), sys.float_info.min))
 
 
 def _gap(best: Outcome, weight: float) -> float:
@@ -182,6 +168,14 @@ def _gap(best: Outcome, weight: float) -> float:
     if best.exact or weight == 0:
         return 0.0
     return math.expm1((best.bound - best.log_welfare) / weight)
+
+
+def _left(pool: Allocation, kept: Mapping[str, Allocation]) -> Allocation:
+    left = dict(pool)
+    for gpus in kept.values():
+        for machine, count in gpus.items():
+            left[machine] -= count
+    return Allocation(left)
 
 
 def _pay(

@@ -81,7 +81,7 @@ class Instance:
 
     def bid(self, option: int) -> BidRow:
         """The row behind an option."""
-        return self.tables[self.app[option]].rows[self.row[option]]
+        return self.tables[int(self.app[option])].rows[int(self.row[option])]
 
 
 def build_instance(
@@ -113,7 +113,9 @@ def build_instance(
         tables,
         np.asarray(weights, dtype=np.float64),
         tuple(shape_ids),
-        *(np.asarray(column, dtype=np.int64) for column in columns[:3]),
+        np.asarray(columns[0], dtype=np.int64),
+        np.asarray(columns[1], dtype=np.int64),
+        np.asarray(columns[2], dtype=np.int64),
         np.asarray(columns[3], dtype=np.float64),
         np.asarray([table.value_nothing == 0 for table in tables], dtype=np.bool_),
     )

@@ -55,9 +55,10 @@ def best_nearby(problem: Problem, prices: Prices, effort: Effort, deadline: Dead
     finite = np.sort(prices.shortfall[problem.allowed])
     wanted = int(np.unique(problem.model.app[problem.columns]).size) + effort.columns
     best: IntegerSolution | None = None
-    bound = prices.bound
+    bound = prices.bound if finite.size else 0.0
     while finite.size:
-        reach = float(finite[min(wanted, finite.size) - 1])
+        everything = wanted >= finite.size
+        reach = np.inf if everything else float(finite[wanted - 1])
         columns, fixed = _in_question(problem, prices, reach)
         if best is not None and columns.size > effort.most_columns:
             break
@@ -66,7 +67,6 @@ def best_nearby(problem: Problem, prices: Prices, effort: Effort, deadline: Dead
         )
         if found is not None and (best is None or found.value > best.value):
             best = found
-        everything = wanted >= finite.size
         if found is not None:
             beyond = -np.inf if everything else prices.bound - reach
             bound = min(bound, max(found.bound, beyond, best.value if best else -np.inf))
@@ -81,7 +81,7 @@ def best_nearby(problem: Problem, prices: Prices, effort: Effort, deadline: Dead
 def _in_question(problem: Problem, prices: Prices, reach: float) -> tuple[Ints, Ints]:
     """The columns within reach, and those among them that their bidder cannot do without."""
     model = problem.model
-    columns = np.flatnonzero(prices.shortfall <= reach)
+    columns = np.flatnonzero((prices.shortfall <= reach) & problem.allowed)
     apps, first, counts = np.unique(model.app[columns], return_index=True, return_counts=True)
     sure = (counts == 1) & ((prices.bargain[apps] > reach) | _must_win(problem)[apps])
     if not sure.any():

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Placer:
         self.instance = instance
         self._ranked: dict[int, list[int]] = {}
         starts = np.searchsorted(instance.app, np.arange(instance.apps + 1))
-        self._span = [(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        self._span = [(int(a), int(b)) for a, b in pairwise(starts)]
         self.sizes = [shape.size for shape in instance.shapes]
 
     def floor(self) -> Floor:
@@ -71,6 +72,24 @@ class Placer:
                 break
         assert best is not None
         return best[1:]
+
+    def place_more(
+        self, floor: Floor, placement: Placement, option: Mapping[int, int]
+    ) -> list[int]:
+        """Add options to a placement; returns the bidders whose option does not fit."""
+        shapes = {a: self.instance.shapes[self.instance.shape[o]] for a, o in option.items()}
+        bundles, failed = place_all(floor, shapes)
+        for app, bundle in bundles.items():
+            placement.option[app], placement.bundles[app] = option[app], bundle
+        return failed
+
+    def first_option(self, app: int) -> int:
+        """Where a bidder's options start."""
+        return self._span[app][0]
+
+    def smallest(self, app: int) -> int:
+        """A bidder's option of the fewest GPUs."""
+        return min(range(*self._span[app]), key=lambda o: self.sizes[self.instance.shape[o]])
 
     def settle(
         self, floor: Floor, placement: Placement, failed: Iterable[int], gain: Floats

@@ -9,12 +9,18 @@ between this bound and a known allocation is in no better allocation: it can be 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from themis_ray.core.solver.instance import Bools, Floats, Ints
 from themis_ray.core.solver.model import Model
+
+LOWEST_FACTOR = 0.5
+FACTOR_STEPS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +41,15 @@ class Problem:
     counted: Bools
     must: int
 
-    @property
+    @cached_property
     def columns(self) -> Ints:
         """The columns that may be chosen."""
         return np.flatnonzero(self.allowed)
+
+    @cached_property
+    def offers(self) -> Floats:
+        """The gains, minus infinity for columns that may not be chosen."""
+        return np.where(self.allowed, self.gain, -np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,3 +112,54 @@ def best_columns(model: Model, score: Floats) -> Ints:
     hits = np.flatnonzero((score == np.repeat(top, lengths)) & np.isfinite(score))
     _, first = np.unique(model.app[hits], return_index=True)
     return hits[first]
+
+
+def rescale(problem: Problem, prices: Prices) -> Prices:
+    """The prices, all raised or lowered by the factor that gives the least bound.
+
+    With one bidder less, all prices fall by about as much; one number makes up for most of it,
+    without another linear program. The bound is convex in the factor.
+    """
+    paid = _paid(problem, prices)
+    model = problem.model
+    premium = prices.premium * problem.counted[model.app]
+    offers = problem.offers + premium
+
+    def bound(factor: float) -> float:
+        bargains = best_by_app(model, offers - factor * paid, problem.counted.size)
+        return float(bargains.sum()) + factor * prices.rents - prices.premium * problem.must
+
+    factor = _least(bound, LOWEST_FACTOR, 1.0)
+    net = offers - factor * paid
+    bargain = best_by_app(model, net, problem.counted.size)
+    return replace(
+        prices,
+        parts=prices.parts * factor,
+        bargain=bargain,
+        rents=prices.rents * factor,
+        shortfall=bargain[model.app] - net,
+        bound=float(bargain.sum()) + factor * prices.rents - prices.premium * problem.must,
+    )
+
+
+def _paid(problem: Problem, prices: Prices) -> Floats:
+    """The price of each column's parts."""
+    paid: Floats = (problem.model.needs @ prices.parts)[problem.model.placed]
+    return paid
+
+
+def _least(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a convex function is least, by golden section."""
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(FACTOR_STEPS):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = function(right)
+    return left if at_left < at_right else right

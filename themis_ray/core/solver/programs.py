@@ -12,7 +12,6 @@ from scipy.sparse import csc_array, csr_array, hstack, vstack
 from themis_ray.core.solver.instance import Floats, Ints
 from themis_ray.core.solver.problem import Problem
 
-
 NONE: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -82,6 +81,7 @@ def solve_integer(
     *,
     nodes: int,
     seconds: float | None = None,
+    tolerance: float = 0.0,
 ) -> IntegerSolution | None:
     """Solve the integer program; None when nothing feasible was found.
 
@@ -91,13 +91,14 @@ def solve_integer(
         fixed: Columns of other bidders that are chosen in any case.
         nodes: Limit of the branch-and-bound tree, the same on every machine.
         seconds: Limit of time.
+        tolerance: Relative gap at which to stop.
     """
     matrix, low, high = _constraints(problem, columns)
     model = problem.model
     high[: len(model.parts)] -= model.needs[model.placed[fixed]].sum(axis=0)
     high[-1] += problem.counted[model.app[fixed]].sum()
     upper = np.concatenate([np.ones(columns.size), model.upper])
-    options: dict[str, float] = {"mip_rel_gap": 0.0, "node_limit": nodes}
+    options: dict[str, float] = {"mip_rel_gap": tolerance, "node_limit": nodes}
     if seconds is not None:
         options["time_limit"] = max(seconds, 1e-3)
     result = milp(

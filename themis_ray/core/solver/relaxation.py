@@ -32,9 +32,8 @@ def relax(problem: Problem, start: Ints, deadline: Deadline) -> Prices:
     allowed = problem.columns
     if not allowed.size:
         return price(problem, np.zeros(len(problem.model.parts)), 0.0)
-    if allowed.size <= ALL_AT_ONCE:
-        columns = allowed
-    else:
+    columns = allowed
+    if allowed.size > ALL_AT_ONCE:
         columns = np.union1d(start, _first_columns(problem))
     # Without any prices a bidder's bargain is its greatest gain: a bound, if a poor one.
     best = price(problem, *_flat_prices(problem, 0.0))

@@ -1,0 +1,165 @@
+"""The auction without one bidder, solved from what is known of the auction with everyone.
+
+The prices of the auction with everyone are near those without one bidder. So most columns are out
+of the question from the start, and most bidders keep what they have: a small integer program over
+the rest decides, and the prices bound what it may have missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from themis_ray.core.solver.deadline import Deadline
+from themis_ray.core.solver.floor import Floor
+from themis_ray.core.solver.maximise import Maximiser, better
+from themis_ray.core.solver.naming import chosen_by_app
+from themis_ray.core.solver.nearby import Effort, best_nearby
+from themis_ray.core.solver.outcome import EXACT
+from themis_ray.core.solver.placing import Placement
+from themis_ray.core.solver.problem import Prices, Problem, rescale
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """The auction among those that are served, where all of them must be.
+
+    Attributes:
+        problem: That auction.
+        prices: Its prices.
+        placement: The allocation.
+        planned: The options that counterfactuals are compared with: those of the allocation, or,
+            in a large auction, those of the merged model's optimum.
+        floor: The GPUs that the allocation leaves.
+    """
+
+    problem: Problem
+    prices: Prices
+    placement: Placement
+    planned: Mapping[int, int]
+    floor: Floor
+
+
+@dataclass(frozen=True, eq=False)
+class Absence:
+    """What the others get when one bidder stays away.
+
+    Attributes:
+        before: The option of each other bidder with everyone there.
+        after: The same in the bidder's absence.
+        bound: No allocation gains the others more.
+    """
+
+    before: Mapping[int, int]
+    after: Mapping[int, int]
+    bound: float
+
+
+class Counterfactuals:
+    """Solves the auction without one bidder.
+
+    Args:
+        maximiser: The solver of problems.
+        base: The auction among those that are served.
+        effort: How hard to try.
+        placing: Whether counterfactuals are placed on named machines. If not (in a large
+            auction), both sides of the comparison are those of the merged model.
+        deadline: When to stop: after it, no harm is found any more.
+    """
+
+    def __init__(
+        self,
+        maximiser: Maximiser,
+        base: Base,
+        effort: Effort,
+        placing: bool,
+        deadline: Deadline,
+    ) -> None:
+        self._maximiser = maximiser
+        self._base = base
+        self._effort = effort
+        self._placing = placing and maximiser.forgets
+        self._deadline = deadline
+
+    def without(self, app: int) -> Absence:
+        """The best for the others."""
+        before = {a: o for a, o in self._base.planned.items() if a != app}
+        problem, prices = self._drop(app)
+        value = _gain(problem, before)
+        if prices.bound - value <= EXACT / 10 or self._deadline.passed():
+            return Absence(before, before, max(value, prices.bound))
+        prices = rescale(problem, prices)
+        near = best_nearby(problem, prices, self._effort, self._deadline)
+        if near.solution is None:
+            return Absence(before, before, max(value, near.bound))
+        after: Mapping[int, int] = chosen_by_app(problem.model, near.solution.columns)
+        bound = near.bound
+        if self._placing:
+            after, bound = self._placed(after, app, problem, prices, bound)
+        if _gain(problem, after) <= value:
+            after = before
+        return Absence(before, after, max(bound, _gain(problem, after)))
+
+    def _drop(self, app: int) -> tuple[Problem, Prices]:
+        """The problem without a bidder, at the same prices."""
+        problem, prices = self._base.problem, self._base.prices
+        own = problem.model.app == app
+        counted = bool(problem.counted[app])
+        bargain = prices.bargain.copy()
+        bargain[app] = 0.0
+        bound = prices.bound - prices.bargain[app] + prices.premium * counted
+        return (
+            replace(problem, allowed=problem.allowed & ~own, must=problem.must - counted),
+            replace(
+                prices,
+                bargain=bargain,
+                bound=float(bound),
+                shortfall=np.where(own, np.inf, prices.shortfall),
+            ),
+        )
+
+    def _placed(
+        self,
+        after: Mapping[int, int],
+        app: int,
+        problem: Problem,
+        prices: Prices,
+        bound: float,
+    ) -> tuple[Mapping[int, int], float]:
+        """The best that can be placed on named machines."""
+        placed = better(self._as_it_was(app), self._rearranged(after, app, problem), problem)
+        if not self._maximiser.good(problem, placed, bound):
+            placed = better(placed, self._maximiser.place(dict(after), problem), problem)
+            placed, bound = self._maximiser.decide(problem, prices, placed, bound, self._deadline)
+        return placed.option, bound
+
+    def _as_it_was(self, app: int) -> Placement:
+        was = self._base.placement
+        option = {a: o for a, o in was.option.items() if a != app}
+        return Placement(option, {a: was.bundles[a] for a in option})
+
+    def _rearranged(self, after: Mapping[int, int], app: int, problem: Problem) -> Placement:
+        """Place only what changes, on the machines that this frees; then put all back."""
+        floor, was = self._base.floor, self._base.placement
+        moved = sorted(a for a in {*after, *was.option} if after.get(a) != was.option.get(a))
+        for other in moved:
+            floor.give(was.bundles.get(other, {}))
+        placed = self._as_it_was(app)
+        for other in moved:
+            placed.option.pop(other, None)
+            placed.bundles.pop(other, None)
+        placer = self._maximiser.placer
+        failed = placer.place_more(floor, placed, {a: after[a] for a in moved if a in after})
+        placer.settle(floor, placed, failed, problem.offers)
+        for other in moved:
+            floor.give(placed.bundles.get(other, {}))
+        for other in moved:
+            floor.take(was.bundles.get(other, {}))
+        return placed
+
+
+def _gain(problem: Problem, option: Mapping[int, int]) -> float:
+    return math.fsum(float(problem.gain[o]) for o in option.values())
