@@ -34,7 +34,7 @@ IDLE_BEFORE_RETURN_S = 1.5
 # How often the arbiter is told r unasked, for those who watch.
 TELL_EVERY_S = 2.0
 # Growing a running trial costs a restart; it is done when the lease lasts so many times longer.
-GROW_WORTH = 4.0
+GROW_WORTH = 3.0
 
 
 @dataclass(slots=True)
@@ -60,6 +60,7 @@ class Agent:
         n_avg: Mean number of apps, as last heard.
         to_come: Trials that the search will still create.
         concurrency: The most trials that the search runs at once.
+        lease_s: How long a full lease is, as last heard.
     """
 
     settings: AgentSettings
@@ -68,6 +69,7 @@ class Agent:
     n_avg: float = 1.0
     to_come: int = 0
     concurrency: float = math.inf
+    lease_s: float = math.inf
     trials: dict[str, TrialState] = field(default_factory=dict)
     leases: tuple[LeaseView, ...] = ()
     reason: Reason | None = None
@@ -133,7 +135,7 @@ class Agent:
         trial = self.trials.get(trial_id)
         if trial is None:
             return
-        if trial.holds and trial.granted_s:
+        if trial.allocation and trial.granted_s:
             trial.attained_gpu_s += trial.allocation.size * max(0.0, now - trial.granted_s)
         trial.phase = TrialPhase.DONE if done else TrialPhase.IDLE
         trial.allocation, trial.leave_by_s, trial.group = NOTHING, None, ""
@@ -157,6 +159,8 @@ class Agent:
 
     def leases_changed(self, command: LeasesChanged) -> None:
         """The leases are now these."""
+        if {x.id for x in command.leases} - {x.id for x in self.leases}:
+            self._content = False  # a new lease is a new chance to grow
         self.leases, self.reason = command.leases, command.reason
 
     def refused(self, command: GroupRefused) -> None:
@@ -176,6 +180,7 @@ class Agent:
     def bid(self, command: SendOffer, now: float) -> ev.BidReceived:
         """Answer an offer."""
         self.n_avg, self.cluster_gpus = command.n_avg, command.cluster_gpus
+        self.lease_s = command.lease_s
         self.racks.update(command.racks)
         own = [
             t.allocation
@@ -194,10 +199,13 @@ class Agent:
         used = sum(t.allocation.size for t in active if t.holds)
         if self._content:
             return used
-        count = len(active)
-        if self.to_come:
-            count = int(min(count + self.to_come, max(count, self.concurrency)))
-        return max(used, min(count * self.settings.trial_max, max(1, self.cluster_gpus)))
+        more = self.to_come and min(self.to_come, max(0.0, self.concurrency - len(active)))
+        wants = int(more) * self.settings.trial_max
+        for trial in active:
+            # A running trial would have to restart to use more: it asks only if that pays.
+            grows = trial.phase is not TrialPhase.RUNNING or self._worth_growing(trial)
+            wants += self.settings.trial_max if grows else trial.allocation.size
+        return max(used, min(wants, max(1, self.cluster_gpus)))
 
     def outlook(self, now: float) -> Outlook:
         """What is left of the app."""
@@ -335,6 +343,7 @@ class Agent:
     def _start(self, trial: TrialState, allocation: Allocation, now: float) -> ev.GroupRequested:
         trial.phase, trial.allocation = TrialPhase.PLACED, allocation
         trial.leases += 1
+        trial.history.append(str(allocation))
         trial.granted_s, trial.reports_in_lease, trial.leave_by_s = now, 0, None
         return ev.GroupRequested(self.settings.app, trial.group, allocation)
 
@@ -353,13 +362,18 @@ class Agent:
             and t.reports_in_lease > 1
             and t.grown_for != self._lease_names()
             and last - now > GROW_WORTH * t.timer.restart_s
-            and self._left_s(t) > GROW_WORTH * t.timer.restart_s
+            and self._worth_growing(t)
         ]
         if not able:
             return False
         best = max(able, key=self._left_s)
         best.leave_by_s, best.grown_for = math.inf, self._lease_names()
         return True
+
+    def _worth_growing(self, trial: TrialState) -> bool:
+        """Whether a restart on more GPUs would pay, given a full lease."""
+        worth_s = GROW_WORTH * trial.timer.restart_s
+        return trial.preemptible and min(self.lease_s, self._left_s(trial)) > worth_s
 
     def _lease_names(self) -> str:
         return ",".join(x.id for x in self.leases)

@@ -25,6 +25,8 @@ RUN_TAG = "themis.run"
 TRIAL_TAG = "themis.trial_id"
 POLICY_TAG = "themis.policy"
 LEASE_TAG = "themis.lease"
+# All leases that a trial has had, as in "vm-1a2b3c4d:1 > vm-5e6f7a8b:2".
+HISTORY_TAG = "themis.history"
 LOST_TAG = "themis.lost_points"
 _PARENT_TAG = "mlflow.parentRunId"
 _USER_TAG = "mlflow.user"

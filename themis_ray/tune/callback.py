@@ -18,6 +18,7 @@ from ray.tune.utils import flatten_dict
 from themis_ray.reporting.mlflow import Tracker, require_mlflow, resolve_tracking_uri
 from themis_ray.reporting.mlflow_runs import (
     APP_TAG,
+    HISTORY_TAG,
     LEASE_TAG,
     PARENT,
     POLICY_TAG,
@@ -134,13 +135,15 @@ class ThemisMLflowCallback(Callback):  # type: ignore[misc]
         tracker.add(Points(trial.trial_id, {**users, **ours}, step, now_ms, tags))
         if known:
             self._app_step = max(self._app_step, app_step(trials, trial, step))
-            of_app = {name: value for name, value in ours.items() if name in _APP_METRICS}
-            tracker.add(Points(PARENT, of_app, self._app_step, now_ms, {POLICY_TAG: known.policy}))
+            self._log_app(tracker, known)
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Close the trial's run as finished."""
         self._end(trial, FINISHED)
+        known = metrics.latest(trial.trial_id)
+        if known and self._tracker is not None:
+            self._log_app(self._tracker, known)  # with the last trial: the r that the app ended on
 
     @_never_raises
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -187,12 +190,20 @@ class ThemisMLflowCallback(Callback):  # type: ignore[misc]
             self._tracker.open(RunSpec(trial.trial_id, str(trial), tags, params))
         return self._tracker
 
+    def _log_app(self, tracker: Tracker, known: TrialMetrics) -> None:
+        """The app's own figures, on the parent."""
+        values = themis_metrics(known)
+        of_app = {name: value for name, value in values.items() if name in _APP_METRICS}
+        now_ms = time.time_ns() // 1_000_000
+        tracker.add(Points(PARENT, of_app, self._app_step, now_ms, {POLICY_TAG: known.policy}))
+
     def _new_lease(self, trial_id: str, known: TrialMetrics) -> dict[str, str]:
         """Tags, when the trial has come to another lease."""
         if self._lease.get(trial_id) == known.lease:
             return {}
         self._lease[trial_id] = known.lease
-        return {LEASE_TAG: known.lease, POLICY_TAG: known.policy}
+        history = " > ".join(known.history)
+        return {LEASE_TAG: known.lease, HISTORY_TAG: history, POLICY_TAG: known.policy}
 
     def _end(self, trial: Any, status: str) -> None:
         if trial.trial_id not in self._started:

@@ -25,6 +25,7 @@ class TrialMetrics:
         lease: The name of the trial's present placement group.
         nodes: Machines that it runs on (host and the start of Ray's node id), each with its GPUs.
         leases: How many groups the trial has had so far.
+        history: The GPUs of each of them, in words.
     """
 
     app: str
@@ -38,6 +39,7 @@ class TrialMetrics:
     lease: str
     nodes: dict[str, int] = field(default_factory=dict)
     leases: int = 1
+    history: tuple[str, ...] = ()
 
 
 _latest: dict[str, TrialMetrics] = {}

@@ -198,6 +198,15 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """A trial is over."""
         self.base.on_trial_complete(tune_controller, trial, result)
+        session = self._session
+        if session is not None and not session.closed and trial.trial_id in session.agent.trials:
+            # Tune does not hand the last report to a scheduler when a stop criterion is met.
+            with session.using() as agent:
+                agent.trials[trial.trial_id].iterations_done = float(result.get(_ITERATION, 0))
+                agent.to_come, agent.concurrency = trials_of(tune_controller)
+                state = agent.trials[trial.trial_id]
+                state.phase = TrialPhase.DONE
+            self._publish(session, trial)
         self._gone(trial)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
@@ -324,6 +333,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
                     lease=state.group,
                     nodes=dict(state.allocation),
                     leases=state.leases,
+                    history=tuple(state.history),
                 ),
             )
 

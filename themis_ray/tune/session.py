@@ -83,6 +83,7 @@ class Session:
             )
         self.welcome = self._client.connect()
         self.agent.cluster_gpus = max(1, self.welcome.cluster_gpus)
+        self.agent.lease_s = self.welcome.lease_s
         _sessions[self.app] = self
         return self.welcome
 
