@@ -96,6 +96,20 @@ class Model:
         return self.instance.app[self.option]
 
     @cached_property
+    def segments(self) -> tuple[Ints, Ints]:
+        """The bidders with columns, and where their columns start."""
+        present, starts = np.unique(self.app, return_index=True)
+        return present, starts.astype(np.int64)
+
+    @cached_property
+    def supply_entries(self) -> tuple[Ints, Ints, Floats]:
+        """Rows, variables and coefficients of the supply variables, parts first, then limits."""
+        supply, limits = self.supply.tocoo(), self.limits.tocoo()
+        rows = np.concatenate([supply.coords[1], limits.coords[0] + len(self.parts)])
+        variables = np.concatenate([supply.coords[0], limits.coords[1]])
+        return rows, variables, np.concatenate([-supply.data, limits.data])
+
+    @cached_property
     def size(self) -> Ints:
         """The GPUs of each column."""
         sizes = np.asarray([shape.size for shape in self.instance.shapes], dtype=np.int64)

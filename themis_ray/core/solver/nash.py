@@ -121,15 +121,13 @@ class NashSolver:
             )
         absence = self._others.without(app)
         weights = self.instance.weights
-        logs, now = {}, 0.0
+        logs = {}
         for other in {*absence.before, *absence.after}:
-            with_ = self._value(other, absence.before.get(other))
-            without = self._value(other, absence.after.get(other))
-            if with_ != without:
-                change = float(weights[other]) * (math.log(without) - math.log(with_))
-                logs[self.instance.tables[other].app] = change
-        now = math.fsum(float(self._base.problem.gain[o]) for o in absence.after.values())
-        return Harm(logs, max(0.0, absence.bound - now))
+            then, now = absence.after.get(other), absence.before.get(other)
+            if then != now and self._value(other, then) != self._value(other, now):
+                change = math.log(self._value(other, then)) - math.log(self._value(other, now))
+                logs[self.instance.tables[other].app] = float(weights[other]) * change
+        return Harm(logs, max(0.0, absence.bound - absence.gain))
 
     def _serve_most(self, deadline: Deadline) -> tuple[Placement, int]:
         """Win something for as many needy bidders as possible; and how many that could be."""

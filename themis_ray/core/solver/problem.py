@@ -97,7 +97,7 @@ def best_by_app(model: Model, score: Floats, apps: int) -> Floats:
     """The greatest score of each bidder's columns, at least 0."""
     best = np.zeros(apps)
     if score.size:
-        present, starts = np.unique(model.app, return_index=True)
+        present, starts = model.segments
         best[present] = np.maximum(0.0, np.maximum.reduceat(score, starts))
     return best
 
@@ -106,7 +106,7 @@ def best_columns(model: Model, score: Floats) -> Ints:
     """For each bidder with an allowed column, the first with the greatest score."""
     if not score.size:
         return np.empty(0, dtype=np.int64)
-    _, starts = np.unique(model.app, return_index=True)
+    _, starts = model.segments
     top = np.maximum.reduceat(score, starts)
     lengths = np.diff(np.append(starts, score.size))
     hits = np.flatnonzero((score == np.repeat(top, lengths)) & np.isfinite(score))

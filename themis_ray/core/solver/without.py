@@ -50,11 +50,13 @@ class Absence:
     Attributes:
         before: The option of each other bidder with everyone there.
         after: The same in the bidder's absence.
+        gain: What the others gain in its absence.
         bound: No allocation gains the others more.
     """
 
     before: Mapping[int, int]
     after: Mapping[int, int]
+    gain: float
     bound: float
 
 
@@ -90,18 +92,19 @@ class Counterfactuals:
         problem, prices = self._drop(app)
         value = _gain(problem, before)
         if prices.bound - value <= EXACT / 10 or self._deadline.passed():
-            return Absence(before, before, max(value, prices.bound))
+            return Absence(before, before, value, max(value, prices.bound))
         prices = rescale(problem, prices)
         near = best_nearby(problem, prices, self._effort, self._deadline)
         if near.solution is None:
-            return Absence(before, before, max(value, near.bound))
+            return Absence(before, before, value, max(value, near.bound))
         after: Mapping[int, int] = chosen_by_app(problem.model, near.solution.columns)
         bound = near.bound
         if self._placing:
             after, bound = self._placed(after, app, problem, prices, bound)
-        if _gain(problem, after) <= value:
-            after = before
-        return Absence(before, after, max(bound, _gain(problem, after)))
+        gain = _gain(problem, after)
+        if gain <= value:
+            after, gain = before, value
+        return Absence(before, after, gain, max(bound, gain))
 
     def _drop(self, app: int) -> tuple[Problem, Prices]:
         """The problem without a bidder, at the same prices."""
@@ -162,4 +165,4 @@ class Counterfactuals:
 
 
 def _gain(problem: Problem, option: Mapping[int, int]) -> float:
-    return math.fsum(float(problem.gain[o]) for o in option.values())
+    return math.fsum(problem.gain[list(option.values())].tolist())
