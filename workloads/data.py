@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..errors import ConfigError, MissingExtraError
 
@@ -116,14 +118,25 @@ def split_indices(size: int, split: str) -> list[int]:
 
 
 def _digits(image_size: int, split: str) -> Digits:
-    try:
-        from sklearn.datasets import load_digits
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("sklearn", "workloads") from error
+    table = _digits_table()
+    table = table[split_indices(len(table), split)]
+    images = torch.tensor(table[:, :-1] / _DIGIT_MAX, dtype=torch.float32).reshape(-1, 8, 8)
+    return Digits((images - 0.3) / 0.38, [int(y) for y in table[:, -1]], image_size)
+
+
+def _digits_table() -> NDArray[np.float64]:
+    """scikit-learn's digits: 64 grey values of 0 to 16 and the class in each row."""
+    found = importlib.util.find_spec("sklearn")
+    if found is None or found.origin is None:
+        raise MissingExtraError("sklearn", "workloads")
+    file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    if file.exists():
+        # Importing scikit-learn takes 2 s, in each process, every time that a lease moves.
+        return np.loadtxt(file, delimiter=",")
+    from sklearn.datasets import load_digits
+
     bunch = load_digits()
-    keep = split_indices(len(bunch.target), split)
-    images = torch.tensor(bunch.images[keep] / _DIGIT_MAX, dtype=torch.float32)
-    return Digits((images - 0.3) / 0.38, [int(y) for y in bunch.target[keep]], image_size)
+    return np.column_stack([bunch.data, bunch.target])
 
 
 def _transform(image_size: int) -> Any:

@@ -104,6 +104,7 @@ class ElasticTrainer:
         )
         self._pick_port = pick_port
         self._group: WorkerGroup | None = None
+        self._broken: str | None = None
         lease = current_lease()
         world = _processes(len(lease.bundle_specs) if lease else 1, global_batch, max_processes)
         if lease is not None and world > 1:
@@ -111,11 +112,14 @@ class ElasticTrainer:
             self._group = WorkerGroup(
                 spec, lease, world, start_timeout_s=start_timeout_s, step_timeout_s=step_timeout_s
             )
-        self._replica = Replica(spec, 0, world, default_device(gpus_assigned()))
+        try:
+            self._replica = Replica(spec, 0, world, default_device(gpus_assigned()))
+        except BaseException:
+            self.close()
+            raise
         self._random_states: list[State] = []
         self._formed = False
         self._attached = False
-        self._broken: str | None = None
 
     @property
     def model(self) -> Any:
@@ -211,7 +215,7 @@ class ElasticTrainer:
         """End the other ranks at once. The trainer cannot be used afterwards."""
         self._broken = self._broken or "the trainer is closed"
         if self._group is not None:
-            self._group.kill()
+            self._group.close()
             self._group = None
 
     def __enter__(self) -> ElasticTrainer:

@@ -14,7 +14,7 @@ State = dict[str, Any]
 
 
 def capture() -> State:
-    """The states of the global generators of python, numpy, torch and CUDA.
+    """The states of the global generators of python, numpy, torch and the GPU in use.
 
     The values are plain numbers, lists and tensors, which ``torch.load(weights_only=True)`` takes.
     """
@@ -25,7 +25,7 @@ def capture() -> State:
         "python": [version, list(internal), gauss],
         "numpy": [name, words, position, has_gauss, float(cached)],
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None,
     }
 
 
@@ -36,9 +36,9 @@ def apply(state: Mapping[str, Any]) -> None:
     name, key, position, has_gauss, cached = state["numpy"]
     np.random.set_state((name, key.numpy().astype(np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state["torch"].cpu())
-    # A state saved with other GPUs says nothing about these; they keep the seeded one.
-    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]])
+    # A state saved without a GPU says nothing about one; it keeps the seeded state.
+    if state["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"].cpu())
 
 
 def seeded(*entropy: int) -> State:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
+import os
+import socket
+import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +21,7 @@ from ..errors import ConfigError, ThemisError
 _log = logging.getLogger(__name__)
 
 _BIND_ATTEMPTS = 20
+_SIOCGIFADDR = 0x8915
 
 
 def any_free_port() -> int:
@@ -59,6 +64,26 @@ def open_store(
 def connect_store(host: str, port: int, timeout_s: float) -> Any:
     """Connect another rank to rank 0's store."""
     return dist.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=timeout_s))
+
+
+def use_interface_of(address: str) -> None:
+    """Make gloo listen where the other nodes can reach this one.
+
+    By default it takes the address that the host's own name has, which on many Linux systems is a
+    loopback address. A choice the user has made in ``GLOO_SOCKET_IFNAME`` is respected.
+    """
+    for _, name in socket.if_nameindex():
+        if _address_of(name) == address:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            return
+
+
+def _address_of(interface: str) -> str | None:
+    """IPv4 address of a network interface, on Linux."""
+    request = struct.pack("256s", interface.encode()[:15])
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24])
+    return None
 
 
 def join(store: Any, rank: int, world: int, device: Any, timeout_s: float) -> None:

@@ -212,6 +212,8 @@ def default_device(gpus_assigned: bool) -> Any:
 def _configure_process(spec: JobSpec, device: Any) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        # Before the random streams are seeded: they include the GPU's only from here on.
+        torch.cuda.init()
     threads = spec.num_threads or (1 if device.type == "cpu" else None)
     if threads is not None:
         # Otherwise each of several processes on a machine starts a thread for every core.

@@ -9,7 +9,6 @@ step ends with a WorkerDiedError instead of a hang.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import threading
@@ -28,8 +27,6 @@ from ..errors import WorkerDiedError
 from . import rendezvous
 from .random_state import State
 from .replica import JobSpec, Replica, default_device
-
-_log = logging.getLogger(__name__)
 
 _POLL_S = 0.25
 _CONFIRM_S = 5.0
@@ -67,6 +64,7 @@ class RankActor:
     def join(self, host: str, port: int, start_timeout_s: float, step_timeout_s: float) -> None:
         """Enter the process group."""
         replica = self._replica
+        rendezvous.use_interface_of(ray.util.get_node_ip_address())
         store = rendezvous.connect_store(host, port, start_timeout_s)
         rendezvous.join(store, replica.rank, replica.world, replica.device, step_timeout_s)
 
@@ -93,14 +91,15 @@ class _Worker:
     pid: int = 0
     node_id: str = ""
 
-    def kill(self) -> None:
+    def kill(self, hard: bool) -> None:
         """End the process, without waiting for its death."""
         if not ray.is_initialized():
             return
         with contextlib.suppress(RayError, ValueError):
             ray.kill(self.actor, no_restart=True)
-        # Ray asks the process first, and a stopped or hung one does not answer.
-        if self.pid and self.node_id == ray.get_runtime_context().get_node_id():
+        # Ray asks the process first, and a stopped or hung one does not answer. A healthy one is
+        # left to Ray, which otherwise warns the user of a worker that crashed.
+        if hard and self.pid and self.node_id == ray.get_runtime_context().get_node_id():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
         self.pid = 0
@@ -141,6 +140,7 @@ class WorkerGroup:
             worker.pid, worker.node_id = pid, node_id
         start_s, step_s = self._start_timeout_s, self._step_timeout_s
         host = ray.util.get_node_ip_address()
+        rendezvous.use_interface_of(host)
         self._store = rendezvous.open_store(host, pick_port, start_s)
 
         def join_here(beat: Callable[[], None]) -> None:
@@ -179,7 +179,7 @@ class WorkerGroup:
             mine = local(watch.beat)
         except BaseException as error:
             reason = _why_broken(error, watch.reason, refs)
-            self.kill()
+            self.close(hard=True)
             if reason is None:
                 raise
             raise _died(reason) from error
@@ -187,10 +187,14 @@ class WorkerGroup:
             watch.end()
         return mine, self._collect(refs, limit, method)
 
-    def kill(self) -> None:
-        """End every process of the group but this one, and leave the group. Does not wait."""
+    def close(self, hard: bool = False) -> None:
+        """End every process of the group but this one, and leave the group. Does not wait.
+
+        Args:
+            hard: The processes may hang, so do not rely on their help.
+        """
         for worker in self._workers:
-            worker.kill()
+            worker.kill(hard)
         self._workers = []
         rendezvous.leave()
 
@@ -198,18 +202,18 @@ class WorkerGroup:
         try:
             answers: list[Any] = ray.get(refs, timeout=limit_s)
         except GetTimeoutError as error:
-            self.kill()
+            self.close(hard=True)
             raise _died(f"a rank did not finish its {doing} within {limit_s:g} s") from error
         except RayError as error:
             reason = _failure(refs) or str(error)
-            self.kill()
+            self.close(hard=True)
             raise _died(reason) from error
         return answers
 
     def _break_off(self) -> None:
         """Called by the watch's thread while this process may be blocked in a collective."""
         for worker in self._workers:
-            worker.kill()
+            worker.kill(hard=True)
         rendezvous.abort()
 
 

@@ -4,19 +4,18 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
 from ray.util.placement_group import PlacementGroup
 
 HERE = str(Path(__file__).parent)
+# pytest imports test files by path here, the actors by name.
 sys.path.insert(0, HERE)
-GPUS = 4
-LEAK_LIMIT_S = 30.0
+
+import workload_jobs  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,9 @@ def cluster() -> Iterator[str]:
         patch.delenv("RAY_ADDRESS", raising=False)
         # For the actors, which load the helpers beside this file.
         patch.setenv("PYTHONPATH", f"{HERE}:{os.environ.get('PYTHONPATH', '')}")
-        ray.init(num_cpus=4, num_gpus=GPUS, include_dashboard=False, log_to_driver=False)
+        ray.init(
+            num_cpus=4, num_gpus=workload_jobs.GPUS, include_dashboard=False, log_to_driver=False
+        )
         try:
             yield folder
         finally:
@@ -53,19 +54,4 @@ def lease(cluster: str) -> Iterator[Callable[[int], PlacementGroup]]:
     yield grant
     for group in groups:
         ray.util.remove_placement_group(group)
-    assert_nothing_left()
-
-
-def assert_nothing_left() -> None:
-    """No placement group, and every GPU free again."""
-    deadline = time.monotonic() + LEAK_LIMIT_S
-    while (held := _held()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not held
-
-
-def _held() -> list[Any]:
-    states = [entry["state"] for entry in ray.util.placement_group_table().values()]
-    held: list[Any] = [state for state in states if state != "REMOVED"]
-    free = ray.available_resources().get("GPU", 0)
-    return held if free == GPUS else [*held, f"{GPUS - free} GPUs in use"]
+    workload_jobs.assert_nothing_left()

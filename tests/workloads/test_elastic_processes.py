@@ -13,7 +13,7 @@ import ray
 import workload_jobs as jobs
 from ray.util.placement_group import PlacementGroup
 
-CALL_LIMIT_S = 150.0
+CALL_LIMIT_S = 200.0
 
 Grant = Callable[[int], PlacementGroup]
 

@@ -27,6 +27,8 @@ GLOBAL_BATCH = 7
 
 
 STEPS = 6
+GPUS = 4
+LEAK_LIMIT_S = 30.0
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
 
 
@@ -197,3 +199,18 @@ def start_trial(group: PlacementGroup) -> Any:
     )
     options = {"num_cpus": 1, "num_gpus": 1, "scheduling_strategy": strategy}
     return ray.remote(TrialProcess).options(**options).remote()
+
+
+def assert_nothing_left() -> None:
+    """No placement group, and every GPU free again."""
+    deadline = time.monotonic() + LEAK_LIMIT_S
+    while (held := _held()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not held
+
+
+def _held() -> list[Any]:
+    states = [entry["state"] for entry in ray.util.placement_group_table().values()]
+    held: list[Any] = [state for state in states if state != "REMOVED"]
+    free = ray.available_resources().get("GPU", 0)
+    return held if free == GPUS else [*held, f"{GPUS - free} GPUs in use"]
