@@ -28,7 +28,7 @@ from themis_ray.core.bids import BidTable, check_against_offer
 from themis_ray.core.cluster import Allocation
 from themis_ray.core.leftovers import LeftoverMode, assign_leftovers
 from themis_ray.core.payments import keep_gpus
-from themis_ray.core.solver import NO_HARM, Deadline, NashSolver, Outcome
+from themis_ray.core.solver import NO_HARM, Deadline, NashSolver, Outcome, Wanted
 from themis_ray.errors import BidError
 
 __all__ = [
@@ -65,6 +65,7 @@ class AuctionResult:
             affects (negative for one that fares better with it there).
         payment_slack: For each bidder, by how much ``log c`` could at most be lower than said,
             because its counterfactual was not solved to proven optimality; 0 when exact.
+        wanted: The better bundle that each bidder came nearest to, for those without their best.
     """
 
     proportional_fair: Mapping[str, Allocation]
@@ -78,6 +79,7 @@ class AuctionResult:
     values: Mapping[str, float] = field(default_factory=dict)
     harm: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     payment_slack: Mapping[str, float] = field(default_factory=dict)
+    wanted: Mapping[str, Wanted] = field(default_factory=dict)
 
 
 def run_auction(
@@ -121,6 +123,7 @@ def run_auction(
         factors[table.app] = _factor(math.fsum(done.logs.values()) / power)
         harm[table.app] = done.logs
         slack[table.app] = done.slack / power
+    wanted = {table.app: solver.wanted(i) for i, table in enumerate(bids)}
     won = {table.app: best.wins[table.app].gpus for table in bids}
     kept, fractions = _pay(won, factors, bids, payment, random.Random(seed))
     return AuctionResult(
@@ -137,6 +140,7 @@ def run_auction(
         values={table.app: best.wins[table.app].value for table in bids},
         harm=harm,
         payment_slack=slack,
+        wanted={app: bundle for app, bundle in wanted.items() if bundle is not None},
     )
 
 

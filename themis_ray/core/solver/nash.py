@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from themis_ray.core.bids import BidTable
+from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import NOTHING, Allocation
 from themis_ray.core.solver.deadline import Deadline
 from themis_ray.core.solver.instance import Ints, build_instance
@@ -63,6 +63,21 @@ class Harm:
 NO_HARM = Harm({}, 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The better bundle that a bidder came nearest to.
+
+    Attributes:
+        row: Its row.
+        short: By how much ``log V`` of the row would have to be greater to be worth what the
+            bundle costs at the going prices; 0 when only the lack of fitting machines stood in
+            the way.
+    """
+
+    row: BidRow
+    short: float
+
+
 class NashSolver:
     """Solves one auction and its counterfactuals.
 
@@ -92,6 +107,8 @@ class NashSolver:
         self._maximiser = Maximiser(self.instance, SMALL if self._small else LARGE)
         self._others: Counterfactuals | None = None
         self._base: Base | None = None
+        self._found: Found | None = None
+        self._prices: Prices | None = None
 
     def optimum(self) -> Outcome:
         """The allocation of maximum Nash welfare."""
@@ -108,6 +125,7 @@ class NashSolver:
         found = self._maximiser.maximise(problem, prices, start, deadline)
         found = self._in_order(found)
         self._base = self._served_base(problem, prices, found)
+        self._found, self._prices = found, prices
         return self._outcome(found, most)
 
     def harm(self, app: int) -> Harm:
@@ -128,6 +146,23 @@ class NashSolver:
                 change = math.log(self._value(other, then)) - math.log(self._value(other, now))
                 logs[self.instance.tables[other].app] = float(weights[other]) * change
         return Harm(logs, max(0.0, absence.bound - absence.gain))
+
+    def wanted(self, app: int) -> Wanted | None:
+        """The better bundle that a bidder came nearest to; None when it has its best."""
+        if self._found is None or self._prices is None:
+            raise RuntimeError("call optimum() before wanted()")
+        gain = self.instance.gain
+        own = self._found.placement.option.get(app)
+        options = np.flatnonzero(self.instance.app == app)
+        better = options if own is None else options[gain[options] > gain[own]]
+        if not better.size:
+            return None
+        # What the bidder gave up to have its own bundle is no fault of the other bundle.
+        given_up = 0.0 if own is None else float(self._prices.shortfall[own])
+        short = self._prices.shortfall[better]
+        nearest = int(better[np.argmin(short)])
+        missing = max(0.0, float(short.min()) - given_up) / float(self.instance.weights[app])
+        return Wanted(self.instance.bid(nearest), missing)
 
     def _serve_most(self, deadline: Deadline) -> tuple[Placement, int]:
         """Win something for as many needy bidders as possible; and how many that could be."""
@@ -171,7 +206,7 @@ class NashSolver:
 
     def _rank(self, placement: Placement, app: int) -> tuple[float, int]:
         option = placement.option.get(app)
-        return (-math.inf if option is None else -float(self.instance.gain[option]), app)
+        return (math.inf if option is None else -float(self.instance.gain[option]), app)
 
     def _served_base(self, problem: Problem, prices: Prices, found: Found) -> Base:
         """The auction among those that are served, where all of them must be."""

@@ -49,8 +49,10 @@ class IntegerSolution:
     proved: bool
 
 
-def solve_linear(problem: Problem, columns: Ints) -> LinearSolution | None:
-    """Solve the relaxation; None when it is infeasible."""
+def solve_linear(
+    problem: Problem, columns: Ints, *, seconds: float | None = None
+) -> LinearSolution | None:
+    """Solve the relaxation; None when it is infeasible, or not solved within ``seconds``."""
     matrix, low, high = _constraints(problem, columns)
     matrix = matrix.tocsr()
     model = problem.model
@@ -64,6 +66,7 @@ def solve_linear(problem: Problem, columns: Ints) -> LinearSolution | None:
         b_eq=high[equal] if equal.any() else None,
         bounds=(0, None),
         method="highs",
+        options={} if seconds is None else {"time_limit": max(seconds, 1e-3)},
     )
     if result.status != 0:
         return None

@@ -38,7 +38,7 @@ def relax(problem: Problem, start: Ints, deadline: Deadline) -> Prices:
     # Without any prices a bidder's bargain is its greatest gain: a bound, if a poor one.
     best = price(problem, *_flat_prices(problem, 0.0))
     for _ in range(MOST_ROUNDS):
-        solution = solve_linear(problem, columns)
+        solution = solve_linear(problem, columns, seconds=deadline.left_s())
         if solution is None:
             return best
         found = price(problem, solution.parts, solution.premium)

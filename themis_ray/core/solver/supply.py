@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from themis_ray.core.solver.instance import Floats
 
 MOST_PATTERNS = 400
+# Whether a single machine with too many patterns gets the capacity form.
+SINGLES = True
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def cutting(count: int, room: int, sizes: Sequence[int]) -> Cutting:
         limits = ((entries, float(count), False),)
         upper = (count,) * len(patterns)
         return Cutting(count, room, usable, "patterns", patterns, limits, upper)
-    if count == 1:
+    if count == 1 and SINGLES:
         entries = tuple((v, float(size)) for v, size in enumerate(usable))
         supplies = tuple({size: 1} for size in usable)
         upper = tuple(room // size for size in usable)
