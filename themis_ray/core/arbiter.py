@@ -16,7 +16,7 @@ from typing import Any
 
 from themis_ray.core import events as ev
 from themis_ray.core import rounds
-from themis_ray.core.bids import check_against_offer
+from themis_ray.core.bids import check_against_offer, within
 from themis_ray.core.cluster import NOTHING, Cluster
 from themis_ray.core.commands import Command, Decided, GroupRefused, RequestReport, SendOffer
 from themis_ray.core.explain import (
@@ -145,8 +145,9 @@ class Arbiter:
                 state.shift(group, "fits")
                 state.shift(group, "ready")
         state.forget_if_empty(lease)
-        rounds.remind(state, lease, self.config)
-        state.changed[app.id] = Adopted(lease.held)
+        if lease.held:
+            rounds.remind(state, lease, self.config)
+            state.changed[app.id] = Adopted(lease.held)
 
     def _left(self, event: ev.AppLeft, now: float) -> None:
         app = self._app(event.app)
@@ -179,9 +180,9 @@ class Arbiter:
         else:
             app.report = event.report
         if current is not None and event.round_id == current.id:
-            self.round.answered.add(event.app)
-            if self.round.phase is Phase.REPORTING:
-                self.round.waiting.discard(event.app)
+            current.answered.add(event.app)
+            if current.phase is Phase.REPORTING:
+                current.waiting.discard(event.app)
         elif event.round_id is not None or event.report.wants > wanted_before:
             self._stir(now)  # a late answer, or new demand
 
@@ -272,7 +273,7 @@ class Arbiter:
 
     def _stir(self, now: float) -> None:
         """Supply or demand has changed: a round may be worth while."""
-        if self._dirty_s is None:
+        if self._dirty_s is None or self._dirty_s > now:
             self._dirty_s = now
 
     def _advance(self, now: float) -> None:
@@ -282,7 +283,7 @@ class Arbiter:
                 self._time_has_come(name, lease_id, now)
             state.settle(now)
             state.start_waiting()
-            if not self._step_round(now):
+            if not self._step_round(now) and not state.has_due(now):
                 return
 
     def _time_has_come(self, name: str, lease_id: str, now: float) -> None:
@@ -295,9 +296,9 @@ class Arbiter:
         lease = app.leases.get(lease_id)
         if lease is None or lease.expires_s > now:
             return
-        if self.round is not None and lease_id in self.round.leases:
-            # The decision is due any moment; the round itself ends the lease if it is lost.
-            self.state.at(self.round.deadline_s, name, lease_id)
+        if not lease.final and now >= self._not_before_s:
+            # The round under way, or else the next, decides on it, and ends it if it is lost.
+            self.state.at(self.round.deadline_s if self.round else now, name, lease_id)
             return
         self.state.end_lease(lease, now, self.config.grace_s)
         self._stir(now)
@@ -318,32 +319,21 @@ class Arbiter:
         state, config = self.state, self.config
         if now < self._not_before_s:
             return False
-        soon = {
-            lease.id: lease
-            for app in state.apps.values()
-            for lease in app.leases.values()
-            if not lease.final and lease.held and lease.expires_s - config.notice_s <= now
-        }
+        soon = rounds.renewable(state, now, config.notice_s)
         settled = self._dirty_s is not None and self._dirty_s + config.round_delay_s <= now
         if not soon and not settled:
             return False
         if settled:
             self._dirty_s = None
-        rounds.renew_pinned(state, soon, now, config, everything=self.policy.keeps)
         if self.policy.preempts:
-            soon = {
-                lease.id: lease
-                for app in state.apps.values()
-                for lease in app.leases.values()
-                if not lease.final and lease.held
-            }
+            soon = rounds.renewable(state, now, math.inf)
+        rounds.renew_pinned(state, soon, now, config, everything=self.policy.keeps)
         pool = rounds.put_up(state, soon)
         wanted = any(
             app.report.wants > rounds.kept(state, app, soon).size for app in state.apps.values()
         )
         if not pool or not wanted:
-            for lease in soon.values():
-                lease.final = True
+            rounds.give_notice(state, soon, now)
             return False
         self.rounds += 1
         self.round = Round(
@@ -401,13 +391,15 @@ class Arbiter:
         current = self.round
         assert current is not None
         view = self._view(now)
-        outcome = self.policy.allocate(view, current.bids)
+        self.round = None  # first, so that a policy that raises does not hold all others up
+        bids = {name: within(table, view.pool) for name, table in current.bids.items()}
+        outcome = self.policy.allocate(view, bids)
         rounds.check(outcome, view.pool)
-        self.round = None
         rounds.apply(
             self.state, outcome, current.leases, now, self.config, preempts=self.policy.preempts
         )
-        if current.waiting and rounds.left_idle(outcome, view.pool):
+        silent = bool(current.waiting) or not all(a.answered for a in view.apps.values())
+        if silent and self._dirty_s is None and rounds.left_idle(outcome, view.pool):
             # GPUs stayed idle and somebody did not answer: ask again a little later.
             self._dirty_s = now + self.config.bid_timeout_s
         self.state.commands.append(Decided(current.id, dict(outcome.reasons)))

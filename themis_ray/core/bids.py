@@ -113,3 +113,16 @@ def check_against_offer(table: BidTable, offer: Allocation) -> None:
                 f"app {table.app!r} bids for {row.describe()}, which does not fit into the offer "
                 f"({offer})"
             )
+
+
+def within(table: BidTable, offer: Allocation) -> BidTable:
+    """The rows of a table that fit into what is left of an offer, as far as counts tell."""
+    largest = max(offer.values(), default=0)
+    rows = tuple(
+        row
+        for row in table.rows
+        if row.pinned <= offer
+        and row.size <= offer.size
+        and (not row.parts or row.parts[0] <= largest)
+    )
+    return table if len(rows) == len(table.rows) else BidTable(table.app, table.r_nothing, rows)

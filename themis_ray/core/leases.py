@@ -126,9 +126,13 @@ class Ledger:
         """All free GPUs."""
         return Allocation({m: max(0, self.free_on(m)) for m in self.capacity})
 
-    def overdrawn(self) -> Allocation:
-        """GPUs used beyond the capacity, per machine: what must be taken back."""
-        return Allocation({m: max(0, -self.free_on(m)) for m in self._used})
+    def entitled_to_all(self) -> Allocation:
+        """GPUs that any app may use now."""
+        total: dict[str, int] = {}
+        for counts in self._entitled.values():
+            for machine, count in counts.items():
+                total[machine] = total.get(machine, 0) + count
+        return Allocation(total)
 
     def entitle(self, app: str, change: Allocation, sign: int = 1) -> None:
         """Add (or with ``sign=-1`` take away) the right to use GPUs."""

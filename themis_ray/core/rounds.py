@@ -8,7 +8,7 @@ from enum import Enum
 
 from themis_ray.core.bids import BidTable
 from themis_ray.core.cluster import NOTHING, Allocation
-from themis_ray.core.explain import LeaseEnded, NotPreemptible
+from themis_ray.core.explain import LeaseEnded, NotPreemptible, Reason
 from themis_ray.core.leases import Lease
 from themis_ray.core.policies.base import AppView, Award, Outcome, RoundView
 from themis_ray.core.settings import ArbiterConfig
@@ -47,6 +47,16 @@ class Round:
     answered: set[str] = field(default_factory=set)
     bids: dict[str, BidTable] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
+
+
+def renewable(state: State, now: float, notice_s: float) -> dict[str, Lease]:
+    """Leases within their notice period of which nothing has been decided yet."""
+    return {
+        lease.id: lease
+        for app in state.apps.values()
+        for lease in app.leases.values()
+        if not lease.final and lease.held and lease.expires_s - notice_s <= now
+    }
 
 
 def put_up(state: State, leases: Mapping[str, Lease]) -> Allocation:
@@ -148,12 +158,25 @@ def apply(
             state.apps[name].reason = reason
             if outcome.awards.get(name, Award()).gpus:
                 state.changed[name] = reason
+    give_notice(state, leases, now, outcome.reasons)
+
+
+def give_notice(
+    state: State,
+    leases: Mapping[str, Lease],
+    now: float,
+    reasons: Mapping[str, Reason] | None = None,
+) -> None:
+    """What is left of some leases is not renewed; what is idle of it is free at once."""
     for lease in leases.values():
         app = state.apps.get(lease.app)
         if app is not None and lease.id in app.leases and not lease.final:
             lease.final = True
-            state.changed[app.id] = outcome.reasons.get(app.id, LeaseEnded(lease.id, lease.held))
+            lease.pending = NOTHING
+            ending = LeaseEnded(lease.id, lease.held)
+            state.changed[app.id] = (reasons or {}).get(app.id, ending)
             state.at(lease.expires_s, app.id, lease.id)
+            state.forget_if_empty(lease)
             state.trim_final(app, now)
 
 
@@ -204,7 +227,8 @@ def renew_pinned(
             pinned = pinned & app.report.pinned
         if not pinned:
             continue
-        new = state.new_lease(app, pinned, now, lease.expires_s + config.lease_s)
+        due_s = min(lease.expires_s, now + config.notice_s)
+        new = state.new_lease(app, pinned, now, due_s + config.lease_s)
         state.move(lease, new, pinned)
         remind(state, new, config)
         state.changed[app.id] = NotPreemptible(pinned)

@@ -38,7 +38,13 @@ class App:
     groups: dict[str, Group] = field(default_factory=dict)
     attained_gpu_s: float = 0.0
     touched_s: float = 0.0
-    force_s: float | None = None
+    # GPUs that its groups occupy beyond its leases, and when they will be taken by force.
+    overstays: list[tuple[float, Allocation]] = field(default_factory=list)
+
+    @property
+    def force_s(self) -> float | None:
+        """When groups that have outlived their lease are next removed by force."""
+        return min((due_s for due_s, _ in self.overstays), default=None)
 
     @property
     def pending(self) -> Allocation:
@@ -70,10 +76,14 @@ class State:
         """Remember to look at an app's lease (or at its overdue groups) at a time."""
         heapq.heappush(self.timers, (time_s, app, lease))
 
+    def has_due(self, now: float) -> bool:
+        """Whether a remembered time has come."""
+        return bool(self.timers) and self.timers[0][0] <= now
+
     def due(self, now: float) -> list[tuple[str, str]]:
         """Take the (app, lease) pairs whose time has come."""
         out = []
-        while self.timers and self.timers[0][0] <= now:
+        while self.has_due(now):
             _, app, lease = heapq.heappop(self.timers)
             out.append((app, lease))
         return out
@@ -134,12 +144,18 @@ class State:
         app = self.apps[lease.app]
         ended = lease.held
         lease.pending = NOTHING
-        self.unhold(lease, lease.held, now)
+        self._withdraw(lease, ended, now, lease.expires_s + grace_s)
         self.changed[app.id] = LeaseEnded(lease.id, ended)
-        if self.ledger.excess(app.id):
-            force_s = lease.expires_s + grace_s
-            app.force_s = force_s if app.force_s is None else min(app.force_s, force_s)
-            self.at(app.force_s, app.id)
+
+    def _withdraw(self, lease: Lease, gpus: Allocation, now: float, force_s: float) -> None:
+        """Take GPUs from a lease; groups that are left on them are removed at ``force_s``."""
+        app = self.apps[lease.app]
+        before = self.ledger.excess(app.id)
+        self.unhold(lease, gpus, now)
+        over = self.ledger.excess(app.id).minus(before)
+        if over:
+            app.overstays.append((force_s, over))
+            self.at(force_s, app.id)
 
     def trim_final(self, app: App, now: float) -> None:
         """GPUs of leases under notice that no group uses any more are free at once."""
@@ -174,30 +190,47 @@ class State:
         """Take over new machines; what no longer exists is taken back at once."""
         self.cluster = cluster
         self.ledger.capacity = {m.id: m.gpus for m in cluster.machines}
-        for lease in list(self.pending.values()):
-            lease.pending = lease.pending & cluster.capacity
-            self.forget_if_empty(lease)
-        # First GPUs that are leased but idle: taking those stops nobody.
-        for idle_only in (True, False):
-            for app in self.apps.values():
-                self._take_back(app, idle_only, now)
+        over = self.ledger.entitled_to_all().minus(cluster.capacity)
+        if over:
+            self._take_back(over, now)
+        self._trim_promises()
 
-    def _take_back(self, app: App, idle_only: bool, now: float) -> None:
-        for lease in sorted(app.leases.values(), key=lambda x: -x.granted_s):
-            over = self.ledger.overdrawn()
-            if not over:
-                return
-            # A group on a lost machine still counts as used until it is gone, so what is
-            # overdrawn there does not shrink: take no more than the lease has.
-            lost = over & lease.held
-            if idle_only:
-                lost = lost & self.ledger.idle(app.id)
+    def _take_back(self, over: Allocation, now: float) -> None:
+        """End leases early: first of GPUs that are idle, then of those that end anyway."""
+        leases = [lease for app in self.apps.values() for lease in app.leases.values()]
+        leases.sort(key=lambda x: (not x.final, -x.granted_s))
+        for idle_only in (True, False):
+            for lease in leases:
+                lost = over & lease.held
+                if idle_only:
+                    lost = lost & self.ledger.idle(lease.app)
+                if lost:
+                    over = over - lost
+                    self._withdraw(lease, lost, now, now)
+                    self._lost(lease.app, lost)
+
+    def _trim_promises(self) -> None:
+        """What is awaited and can no longer come is not awaited any more; the newest goes first."""
+        staying = _total(
+            lease.held
+            for app in self.apps.values()
+            for lease in app.leases.values()
+            if not lease.final
+        )
+        room = self.cluster.capacity.minus(staying)
+        for lease in list(self.pending.values()):
+            lost = lease.pending.minus(room)
+            room = room.minus(lease.pending)
             if lost:
-                self.unhold(lease, lost, now)
-                self.changed[app.id] = CapacityLost(lost)
-                if self.ledger.excess(app.id):
-                    app.force_s = now
-                    self.at(now, app.id)
+                lease.pending = lease.pending - lost
+                self._lost(lease.app, lost)
+                self.forget_if_empty(lease)
+
+    def _lost(self, app: str, gpus: Allocation) -> None:
+        before = self.changed.get(app)
+        if isinstance(before, CapacityLost):
+            gpus = gpus + before.gpus
+        self.changed[app] = CapacityLost(gpus)
 
     # -- groups ---------------------------------------------------------------------------
 
@@ -245,11 +278,10 @@ class State:
         """Remove groups that have outlived their lease and its grace, newest first."""
         if app.force_s is None or now < app.force_s:
             return
-        app.force_s = None
-        over = self.ledger.excess(app.id)
-        for group in app.groups.values():
-            if group.state is GroupState.ENDING:
-                over = over.minus(group.allocation)
+        app.overstays = [(due_s, gpus) for due_s, gpus in app.overstays if due_s > now]
+        ending = _total(g.allocation for g in app.groups.values() if g.state is GroupState.ENDING)
+        later = _total(gpus for _, gpus in app.overstays).minus(ending)
+        over = self.ledger.excess(app.id).minus(ending).minus(later)
         for group in sorted(app.groups.values(), key=lambda g: -g.requested_s):
             if not over:
                 return
