@@ -1,0 +1,84 @@
+"""Hypothesis strategies for the core's values. Needs ``hypothesis`` (the ``dev`` extra)."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import strategies as st
+
+from themis_ray.core.bids import BidRow, BidTable
+from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Level, Machine
+from themis_ray.core.events import AppReport, JobReport
+
+__all__ = ["allocations", "bid_tables", "clusters", "machines", "reports", "rs", "within"]
+
+
+@st.composite
+def machines(draw: st.DrawFn, most: int = 4, most_gpus: int = 8) -> tuple[Machine, ...]:
+    """Machines ``m0``, ``m1``, ... in up to two racks."""
+    sizes = draw(st.lists(st.integers(0, most_gpus), min_size=1, max_size=most))
+    racks = draw(st.lists(st.sampled_from(["r0", "r1"]), min_size=most, max_size=most))
+    slots = draw(st.lists(st.sampled_from([1, 2]), min_size=most, max_size=most))
+    return tuple(
+        Machine(f"m{i}", gpus, racks[i], slots[i] if gpus % slots[i] == 0 else 1)
+        for i, gpus in enumerate(sizes)
+    )
+
+
+def clusters(most: int = 4, most_gpus: int = 8) -> st.SearchStrategy[Cluster]:
+    """Small clusters."""
+    return machines(most, most_gpus).map(Cluster)
+
+
+def within(whole: Allocation) -> st.SearchStrategy[Allocation]:
+    """Any part of an allocation."""
+    return st.fixed_dictionaries({m: st.integers(0, c) for m, c in whole.items()}).map(Allocation)
+
+
+def allocations(most: int = 4, most_gpus: int = 8) -> st.SearchStrategy[Allocation]:
+    """GPUs on machines ``m0``, ``m1``, ..."""
+    names = st.sampled_from([f"m{i}" for i in range(most)])
+    return st.dictionaries(names, st.integers(0, most_gpus), max_size=most).map(Allocation)
+
+
+def rs(*, infinite: bool = True) -> st.SearchStrategy[float]:
+    """Values of r: positive, perhaps infinite."""
+    finite = st.floats(1e-3, 1e3)
+    return finite | st.just(math.inf) if infinite else finite
+
+
+@st.composite
+def bid_rows(draw: st.DrawFn, offer: Allocation) -> BidRow:
+    """A row that fits into a non-empty offer."""
+    pinned = draw(within(offer))
+    room = (offer - pinned).size
+    largest = max(offer.values())
+    parts: list[int] = []
+    while room and ((not pinned and not parts) or draw(st.booleans())):
+        parts.append(draw(st.integers(1, min(room, largest))))
+        room -= parts[-1]
+    levels = [Level.RACK, Level.CLUSTER]
+    if len(pinned) <= 1:
+        levels.append(Level.MACHINE)
+    level = draw(st.sampled_from(levels))
+    return BidRow(draw(rs()), pinned, tuple(sorted(parts, reverse=True)), level)
+
+
+@st.composite
+def bid_tables(draw: st.DrawFn, app: str, offer: Allocation, most_rows: int = 4) -> BidTable:
+    """A table whose rows fit into an offer."""
+    rows = draw(st.lists(bid_rows(offer), max_size=most_rows)) if offer else []
+    return BidTable(app, draw(rs()), tuple(rows))
+
+
+@st.composite
+def reports(draw: st.DrawFn, most_wants: int = 8, pinned: Allocation = NOTHING) -> AppReport:
+    """Reports of apps with jobs of one size."""
+    gang = draw(st.sampled_from([1, 1, 2, 4]))
+    wants = draw(st.integers(0, most_wants // gang)) * gang
+    t_ideal_s = draw(st.floats(1, 1e4))
+    r = draw(rs())
+    jobs = tuple(
+        JobReport(f"j{i}", draw(st.floats(1, 1e3)), 1.0, gang, gang) for i in range(wants // gang)
+    )
+    return AppReport(r, r * t_ideal_s, t_ideal_s, wants, gang, jobs, pinned)
