@@ -1,0 +1,134 @@
+"""What a simulated app tells the arbiter: reports, with its jobs, and bids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from themis_ray.core import events as ev
+from themis_ray.core.bids import BidTable
+from themis_ray.core.cluster import NOTHING, Level
+from themis_ray.core.commands import SendOffer
+from themis_ray.core.fairness import ideal_time_s
+from themis_ray.sim.jobrun import JobRun, JobState
+from themis_ray.sim.outlook import SimOutlook, sim_bid_table
+from themis_ray.sim.tuners import curve_of
+
+if TYPE_CHECKING:
+    from themis_ray.sim.app import SimApp
+
+
+class LazyJobs(Sequence[ev.JobReport]):
+    """The jobs of a report, worked out when a policy looks at them: many never do.
+
+    Policies look in the round that the report was made for, which takes no virtual time, so what
+    they see is what was true when the report was made.
+    """
+
+    __slots__ = ("_app", "_jobs", "_now")
+
+    def __init__(self, app: SimApp, now: float) -> None:
+        self._app = app
+        self._now = now
+        self._jobs: tuple[ev.JobReport, ...] | None = None
+
+    def _made(self) -> tuple[ev.JobReport, ...]:
+        if self._jobs is None:
+            self._jobs = tuple(job_report(self._app, job, self._now) for job in self._app.active)
+        return self._jobs
+
+    def __len__(self) -> int:
+        return len(self._app.active) if self._jobs is None else len(self._jobs)
+
+    @overload
+    def __getitem__(self, index: int) -> ev.JobReport: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ev.JobReport]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._made()[index]
+
+
+def job_report(app: SimApp, job: JobRun, now: float) -> ev.JobReport:
+    """One job, as its AGENT would see it."""
+    belief = app.belief
+    runs = job.state in (JobState.RUNNING, JobState.SAVING)
+    if job.curve is None:
+        job.curve = curve_of(app.id, job.spec, app.world.config.seed)
+    done = job.done + job.pending + job.progress(now)
+    return ev.JobReport(
+        id=job.spec.id,
+        iterations_left=max(0.0, job.believed_left(now) * belief),
+        serial_iter_s=job.spec.serial_iter_s,
+        min_gpus=job.spec.min_gpus,
+        max_gpus=job.spec.max_gpus,
+        iterations_done=done,
+        attained_gpu_s=job.attained(now),
+        model=job.spec.model,
+        loss_decrease=job.curve.decrease(done),
+        held=job.allocation if runs else NOTHING,
+        started_ago_s=None if job.started_s is None else now - job.started_s,
+        waited_s=0.0 if runs else now - job.stopped_s,
+        skew=job.profile.skew if job.started_s is not None else None,
+        slowdown=tuple(job.profile.by_level[level] for level in Level),
+        restart_s=job.move.start_s + job.move.checkpoint_s,
+    )
+
+
+def outlook(app: SimApp, now: float) -> SimOutlook:
+    """What is left of an app."""
+    active = app.active
+    jobs = [(max(0.0, job.believed_left(now)), job.spec.serial_iter_s) for job in active]
+    return SimOutlook(
+        jobs=jobs,
+        trial_min=min((job.spec.min_gpus for job in active), default=1),
+        trial_max=max((job.spec.max_gpus for job in active), default=1),
+        elapsed_s=now - app.joined_s,
+        t_ideal_s=t_ideal_s(app),
+        slowdown=app.slowdown,
+        restart_s=max((job.move.start_s + job.move.checkpoint_s for job in active), default=0.0),
+        future=app.future,
+        median_iter_s=app.median_iter_s,
+        belief=app.belief,
+    )
+
+
+def t_ideal_s(app: SimApp) -> float:
+    """T_id as the app reckons it, in seconds from its start."""
+    return ideal_time_s(
+        app.phase_work_gpu_s,
+        app.phase_gpus,
+        cluster_gpus=app.cluster_gpus,
+        n_avg=app.n_avg,
+        ideal=app.world.config.ideal,
+        weight=app.spec.weight,
+    )
+
+
+def report(app: SimApp, now: float, gpus: int) -> ev.AppReport:
+    """The report of an app that goes on with ``gpus`` GPUs."""
+    ideal_s = t_ideal_s(app)
+    shared_s = math.inf
+    if gpus:
+        view = outlook(app, now)
+        shared_s = view.elapsed_s + view.time_left_s(gpus)
+    waiting = [job.spec.min_gpus for job in app.active if job.state is JobState.WAITING]
+    return ev.AppReport(
+        r=shared_s / ideal_s,
+        t_shared_s=shared_s,
+        t_ideal_s=ideal_s,
+        wants=app.wants(),
+        gang=min(waiting or [job.spec.min_gpus for job in app.active], default=1),
+        jobs=cast(tuple[ev.JobReport, ...], LazyJobs(app, now)),
+    )
+
+
+def bid(app: SimApp, offer: SendOffer, now: float) -> BidTable:
+    """The answer to an offer."""
+    own = [
+        job.allocation
+        for job in app.active
+        if job.state in (JobState.PLACED, JobState.RUNNING) and job.allocation <= offer.expiring
+    ]
+    needs = max(0, app.wants() - offer.kept.size)
+    return sim_bid_table(app.id, outlook(app, now), offer, own, needs)

@@ -1,0 +1,459 @@
+"""The app side of the simulator: a lean AGENT and the jobs behind it.
+
+It speaks to the arbiter as a live AGENT does: reports, bids, group requests, releases, returns.
+Its jobs make progress between events; nothing happens in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from themis_ray.agent.split import staying
+from themis_ray.core import events as ev
+from themis_ray.core.cluster import Allocation, Cluster, Level
+from themis_ray.core.commands import (
+    GroupRefused,
+    LeasesChanged,
+    LeaseView,
+    RequestReport,
+    SendOffer,
+)
+from themis_ray.core.fairness import Phase
+from themis_ray.core.valuation import lay_out, median_iter_s
+from themis_ray.sim import answers
+from themis_ray.sim.cluster_file import SimCluster
+from themis_ray.sim.engine import Engine
+from themis_ray.sim.jobrun import JobRun, JobState
+from themis_ray.sim.jobs import TraceApp
+from themis_ray.sim.settings import SimConfig
+from themis_ray.sim.sharing import best_part, place_jobs, total
+from themis_ray.sim.tuners import PhasePlan, halvings, phase_iterations, plan_of
+
+# After GPUs were given back as too few for a gang, ask again so much later.
+RETRY_S = 10.0
+
+
+class World(Protocol):
+    """What an app needs of the simulation.
+
+    Attributes:
+        engine: Time.
+        sim: The cluster, machines that are down included.
+        cluster: Its machines.
+        config: Assumptions.
+        slot_gpus: GPUs in the largest slot of any machine.
+    """
+
+    engine: Engine
+    sim: SimCluster
+    cluster: Cluster
+    config: SimConfig
+    slot_gpus: int
+
+    def send(self, event: ev.Event) -> None:
+        """Tell the arbiter something, once what happens now has been dealt with."""
+
+    def used(self, app: SimApp, job: JobRun, now: float) -> None:
+        """A job leaves its GPUs."""
+
+    def finished(self, app: SimApp, now: float) -> None:
+        """An app is done."""
+
+
+class SimApp:
+    """One app.
+
+    Attributes:
+        id: Its name.
+        spec: What the trace says of it.
+        world: The simulation.
+        joined_s: When it arrived.
+        jobs: Its jobs.
+        active: Those with work left in this phase.
+        leases: What the arbiter said last.
+        n_avg: Mean number of apps in its life, as last heard.
+        cluster_gpus: R_C, as last heard.
+        queued_s: Seconds in which none of its jobs had GPUs.
+        gpu_s: GPU-seconds that its jobs were given.
+        preemptions: How often a job had to leave its GPUs before its end.
+        restarts: How often a job left its GPUs to go on with more.
+    """
+
+    def __init__(self, spec: TraceApp, world: World, cluster_gpus: int, now: float) -> None:
+        self.id = spec.id
+        self.spec = spec
+        self.world = world
+        self.joined_s = now
+        self.belief = world.config.belief(spec.id)
+        self.plan_of_phases = plan_of(spec, world.config.seed)
+        self.jobs = [self._job(i) for i in range(len(spec.jobs))]
+        self.median_iter_s = median_iter_s([job.serial_iter_s for job in spec.jobs])
+        self.leases: tuple[LeaseView, ...] = ()
+        self.n_avg = 1.0
+        self.cluster_gpus = cluster_gpus
+        self.queued_s = 0.0
+        self.gpu_s = 0.0
+        self.score_gpu_s = 0.0
+        self.preemptions = 0
+        self.restarts = 0
+        self.active: list[JobRun] = []
+        self.future: Sequence[Phase] = ()
+        self.phase_work_gpu_s, self.phase_gpus = self._expected_phases()
+        self._groups: dict[str, JobRun] = {}
+        self._ending: set[str] = set()
+        self._group_serial = 0
+        self._phase = -1
+        self._placed = 0
+        self._idle_since_s = now
+        self._told_wants = 0
+        self._content_until_s = -math.inf
+        self._next_phase(now)
+
+    def _job(self, index: int) -> JobRun:
+        spec = self.spec.jobs[index]
+        profile = self.world.sim.profile(spec.model)
+        return JobRun(index, spec, profile, profile.move or self.world.config.move)
+
+    # -- phases ---------------------------------------------------------------------------
+
+    def _expected_phases(self) -> tuple[list[float], list[int]]:
+        """Work and demand of each phase as the app expects them at its start."""
+        jobs = self.spec.jobs
+        if len(self.plan_of_phases) == 1:
+            return [self.spec.work_gpu_s], [self.spec.max_gpus]
+        counts = halvings(len(jobs))
+        median = sorted(jobs, key=lambda job: job.serial_iter_s)[len(jobs) // 2]
+        works, demands = [], []
+        for phase, count in enumerate(counts):
+            if phase:
+                steps = phase_iterations(median.iterations, phase, len(counts))
+                works.append(count * steps * median.serial_iter_s)
+                demands.append(count * median.max_gpus)
+            else:
+                works.append(
+                    math.fsum(
+                        phase_iterations(job.iterations, 0, len(counts)) * job.serial_iter_s
+                        for job in jobs
+                    )
+                )
+                demands.append(self.spec.max_gpus)
+        return works, demands
+
+    def _next_phase(self, now: float) -> None:
+        self._phase += 1
+        plan: PhasePlan = self.plan_of_phases[self._phase]
+        self.active = []
+        for index, iterations in plan.runs:
+            job = self.jobs[index]
+            job.state, job.left, job.stopped_s = JobState.WAITING, iterations, now
+            if self.spec.tuner == "curve_stopping":
+                job.beyond = max(0.0, job.spec.iterations - iterations)
+            self.active.append(job)
+        self.future = [
+            Phase(len(later.runs), later.runs[0][1])
+            for later in self.plan_of_phases[self._phase + 1 :]
+        ]
+        self._content_until_s = -math.inf
+
+    # -- what the arbiter says --------------------------------------------------------------
+
+    def join(self, now: float) -> ev.AppJoined:
+        """Register."""
+        self._told_wants = self.wants()
+        return ev.AppJoined(self.id, answers.report(self, now, 0), self.spec.weight)
+
+    def report(self, command: RequestReport, now: float) -> ev.Reported:
+        """Answer how the app stands."""
+        self.n_avg, self.cluster_gpus = command.n_avg, command.cluster_gpus
+        self._told_wants = self.wants()
+        return ev.Reported(self.id, answers.report(self, now, command.kept.size), command.round_id)
+
+    def bid(self, command: SendOffer, now: float) -> ev.BidReceived:
+        """Answer an offer."""
+        self.n_avg, self.cluster_gpus = command.n_avg, command.cluster_gpus
+        return ev.BidReceived(command.round_id, answers.bid(self, command, now))
+
+    def leases_changed(self, command: LeasesChanged, now: float) -> None:
+        """The leases are now these."""
+        self.leases = command.leases
+        self.plan(now)
+
+    def refused(self, command: GroupRefused, now: float) -> None:
+        """A group cannot be had: its job waits on."""
+        job = self._groups.pop(command.group, None)
+        if job is not None:
+            self._unplace(job)
+            self.world.engine.at(now + 1.0, self._replan)
+
+    def group_created(self, group: str, now: float) -> None:
+        """A job starts on its GPUs."""
+        job = self._groups.get(group)
+        if job is None:
+            return
+        level = self.world.cluster.level(job.allocation)
+        job.state = JobState.RUNNING
+        job.s = job.profile.s(job.allocation.size, level)
+        job.rate = job.rate_on(job.allocation.size, level)
+        job.created_s = job.started_s = now
+        job.from_s = now + job.move.start_s
+        job.version += 1
+        if self._placed == 0:
+            self.queued_s += now - self._idle_since_s
+        self._placed += 1
+        self._go_on(job)
+        if job.leave_s is not None:
+            self._arrange_leaving(job, now)
+
+    def group_removed(self, group: str, now: float) -> None:
+        """A group is being removed; if its job did not know, it loses what it has not saved."""
+        job = self._groups.get(group)
+        if job is None:
+            return
+        if job.state is JobState.PLACED:
+            del self._groups[group]
+            self._unplace(job)
+        else:
+            since = job.pending + job.progress(now)
+            every = self.world.config.checkpoint_every_s * job.rate
+            job.keep(math.floor(since / every) * every)
+            self.preemptions += 1
+            self._part(job, now)
+            job.state = JobState.WAITING
+        self._ending.add(group)
+
+    def group_gone(self, group: str, now: float) -> None:
+        """A group is gone: its GPUs can be used again."""
+        self._ending.discard(group)
+        self.plan(now)
+
+    # -- how it stands --------------------------------------------------------------------
+
+    def wants(self) -> int:
+        """GPUs in total that the app can use now."""
+        if self.world.engine.now < self._content_until_s:
+            return sum(job.allocation.size for job in self.active if job.holds)
+        return min(self.cluster_gpus, sum(job.spec.max_gpus for job in self.active))
+
+    def slowdown(self, gpus: int, level: Level) -> float:
+        """S of a job on ``gpus`` GPUs: the worst over the app's models."""
+        if gpus <= 1:
+            return 1.0
+        if level <= Level.MACHINE:
+            level = Level.SLOT if gpus <= self.world.slot_gpus else Level.MACHINE
+        return max((job.profile.by_level[level] for job in self.active), default=1.0)
+
+    # -- planning -------------------------------------------------------------------------
+
+    def _replan(self) -> None:
+        self.plan(self.world.engine.now)
+
+    def plan(self, now: float) -> None:
+        """Bring jobs and leases into line."""
+        if not self.active:
+            return
+        idle = self._decide_who_leaves(now)
+        if idle:
+            waiting = [job for job in self.active if job.state is JobState.WAITING]
+            if len(waiting) > 1:
+                waiting.sort(
+                    key=lambda job: (-job.believed_left(now) * job.spec.serial_iter_s, job.index)
+                )
+            for job, allocation in place_jobs(waiting, idle, self.world.cluster):
+                idle = idle - allocation
+                self._request(job, allocation)
+            if idle and not self._ending and not self._comes_of_use(idle, now):
+                self._give_back(idle, now)
+        if self.wants() > self._told_wants:
+            self._tell(now)
+
+    def _decide_who_leaves(self, now: float) -> Allocation:
+        """See to the jobs whose GPUs are lost; returns the GPUs that are kept and idle."""
+        room = total([lease.held for lease in self.leases if not lease.final])
+        groups = [
+            (job.group, job.allocation)
+            for job in self.active
+            if job.state in (JobState.RUNNING, JobState.PLACED)
+        ]
+        if not groups:
+            return room
+        keep, idle = staying(groups, room)
+        for name, _ in groups:
+            job = self._groups[name]
+            if name in keep:
+                if job.leave_s is not None:
+                    job.leave_s = None
+                    job.version += 1
+                    self._go_on(job)
+            elif job.state is JobState.PLACED:
+                del self._groups[name]
+                self.world.send(ev.GroupReleased(self.id, name))
+                self._unplace(job)
+            elif job.leave_s is None:
+                ends = [x.expires_s for x in self.leases if x.final and x.held]
+                job.leave_s = max([now, *ends])
+                self._arrange_leaving(job, now)
+        return idle
+
+    def _request(self, job: JobRun, allocation: Allocation) -> None:
+        self._group_serial += 1
+        name = f"{self.id}/{job.spec.id}#{self._group_serial}"
+        job.state, job.group, job.allocation = JobState.PLACED, name, allocation
+        job.leave_s = None
+        self._groups[name] = job
+        self.world.send(ev.GroupRequested(self.id, name, allocation))
+
+    def _unplace(self, job: JobRun) -> None:
+        job.state, job.group, job.allocation = JobState.WAITING, "", Allocation()
+        job.leave_s = None
+        self._content_until_s = -math.inf
+
+    def _comes_of_use(self, idle: Allocation, now: float) -> bool:
+        """Whether idle GPUs are for a job that leaves its own, which one may now be made to."""
+        if any(job.state is JobState.SAVING or job.leave_s is not None for job in self.active):
+            return True
+        able = [
+            job
+            for job in self.active
+            if job.state is JobState.RUNNING and job.allocation.size < job.spec.max_gpus
+        ]
+        if not able:
+            return False
+        job = max(able, key=lambda job: (job.left_at(now) / job.rate, -job.index))
+        return self._grows(job, idle, now)
+
+    def _grows(self, job: JobRun, idle: Allocation, now: float) -> bool:
+        """Have a job move to its own and the idle GPUs, if it gets further that way."""
+        cluster = self.world.cluster
+        room = job.allocation + idle
+        size = min(room.size, job.spec.max_gpus)
+        better = best_part(job, lay_out((size,), room, cluster.racks)[0], cluster)
+        rate = job.rate_on(better.size, cluster.level(better))
+        lease_s = max((x.expires_s for x in self.leases if not x.final), default=now) - now
+        left_s = job.left_at(now) / job.rate
+        lasts_s = min(lease_s, left_s)
+        dead_s = job.move.start_s + job.move.checkpoint_s
+        if (lasts_s - dead_s) * rate <= lasts_s * job.rate:
+            # Not within this lease; when the job ends before the lease does, not at all.
+            self._content_until_s = now + lease_s if lease_s < left_s else math.inf
+            return False
+        job.growing = True
+        self._save(job, job.version)
+        return True
+
+    def _give_back(self, idle: Allocation, now: float) -> None:
+        """Return GPUs that are of no use; the report before it lowers the demand."""
+        if now >= self._content_until_s:
+            self._content_until_s = now + RETRY_S
+            self.world.engine.at(now + RETRY_S, self._replan)
+        self.leases = _without(self.leases, idle)
+        self._tell(now)
+        self.world.send(ev.GpusReturned(self.id, idle))
+
+    def _tell(self, now: float) -> None:
+        self._told_wants = self.wants()
+        held = sum(lease.held.size for lease in self.leases if not lease.final)
+        self.world.send(ev.Reported(self.id, answers.report(self, now, held)))
+
+    # -- jobs -----------------------------------------------------------------------------
+
+    def _go_on(self, job: JobRun) -> None:
+        """Set the end of a job that may stay."""
+        if job.state is JobState.RUNNING:
+            self.world.engine.at(job.finish_s(), self._finish, job, job.version)
+
+    def _arrange_leaving(self, job: JobRun, now: float) -> None:
+        """A job has to be gone at ``leave_s``, with a checkpoint if it has done anything."""
+        assert job.leave_s is not None
+        if job.finish_s() <= job.leave_s:
+            return
+        save_s = max(now, job.leave_s - job.move.checkpoint_s)
+        if save_s <= job.from_s:
+            self._leave(job, job.version)
+        else:
+            self.world.engine.at(save_s, self._save, job, job.version)
+
+    def _save(self, job: JobRun, version: int) -> None:
+        """A job stops and writes a checkpoint."""
+        if version != job.version:
+            return
+        now = self.world.engine.now
+        job.pending = job.progress(now)
+        job.state = JobState.SAVING
+        job.version += 1
+        if job.pending and job.move.checkpoint_s:
+            self.world.engine.at(now + job.move.checkpoint_s, self._leave, job, job.version)
+        else:
+            self._leave(job, job.version)
+
+    def _leave(self, job: JobRun, version: int) -> None:
+        """A job gives up its GPUs before its end."""
+        if version != job.version:
+            return
+        now = self.world.engine.now
+        job.keep(job.pending)
+        if job.growing:
+            self.restarts += 1
+        else:
+            self.preemptions += 1
+        self._release(job, now)
+        job.state = JobState.WAITING
+        self._content_until_s = -math.inf
+        self.plan(now)
+
+    def _finish(self, job: JobRun, version: int) -> None:
+        """A job has done its phase."""
+        if version != job.version:
+            return
+        now = self.world.engine.now
+        job.keep(job.left)
+        job.left = job.beyond = 0.0
+        if len(self.active) == 1 and self._phase + 1 == len(self.plan_of_phases):
+            self._end(job, now)
+            return
+        self._release(job, now)
+        job.state = JobState.HELD
+        self.active.remove(job)
+        if not self.active:
+            self._next_phase(now)
+        self.plan(now)
+
+    def _end(self, job: JobRun, now: float) -> None:
+        """The last job is done: the arbiter takes back all that is left."""
+        self._part(job, now)
+        job.state = JobState.DONE
+        self.active = []
+        self.world.send(ev.AppLeft(self.id))
+        self.world.finished(self, now)
+
+    def _release(self, job: JobRun, now: float) -> None:
+        self._ending.add(job.group)
+        self.world.send(ev.GroupReleased(self.id, job.group))
+        self._part(job, now)
+
+    def _part(self, job: JobRun, now: float) -> None:
+        """A job is off its GPUs: count what it had."""
+        gpu_s = job.allocation.size * (now - job.created_s)
+        self.gpu_s += gpu_s
+        self.score_gpu_s += gpu_s / job.s
+        self.world.used(self, job, now)
+        del self._groups[job.group]
+        job.part(now)
+        self._placed -= 1
+        if self._placed == 0:
+            self._idle_since_s = now
+
+
+def _without(leases: Sequence[LeaseView], gpus: Allocation) -> tuple[LeaseView, ...]:
+    """The leases once some GPUs have been given back; the arbiter's own word follows."""
+    out = []
+    for lease in sorted(leases, key=lambda x: x.expires_s):
+        if not lease.final and lease.held:
+            taken = lease.held & gpus
+            gpus = gpus - taken
+            lease = LeaseView(
+                lease.id, lease.held - taken, lease.pending, lease.expires_s, lease.final
+            )
+        out.append(lease)
+    return tuple(out)

@@ -1,0 +1,279 @@
+"""The virtual driver of the arbiter: the same core and the same policies as live, on virtual time.
+
+The live driver feeds :class:`~themis_ray.core.arbiter.Arbiter` from Ray and gRPC; this one feeds
+it from a trace. What the arbiter does with an event is decided in the core alone.
+
+Placement groups come and go at once, and apps answer at once; what moving a job costs is charged
+to the job (:class:`~themis_ray.sim.cluster_file.MoveCost`). All that happens at one instant is
+told to the arbiter before it may hold a round, so simultaneous arrivals meet in one round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from themis_ray.core import events as ev
+from themis_ray.core.arbiter import Arbiter
+from themis_ray.core.commands import (
+    Command,
+    CreateGroup,
+    Decided,
+    GroupRefused,
+    LeasesChanged,
+    RemoveGroup,
+    RequestReport,
+    SendOffer,
+)
+from themis_ray.core.policies import Policy
+from themis_ray.errors import InvalidInputError, ThemisError
+from themis_ray.sim.app import SimApp
+from themis_ray.sim.cluster_file import SimCluster
+from themis_ray.sim.engine import Engine
+from themis_ray.sim.jobrun import JobRun
+from themis_ray.sim.jobs import Trace, TraceApp
+from themis_ray.sim.records import AppRecord, RunResult, Stay
+from themis_ray.sim.settings import Failure, SimConfig
+
+# So many steps in which virtual time stands still are taken for a loop without end.
+STEPS_AT_ONE_TIME = 100_000
+# So many leases in which no job is started and none ends are taken for a deadlock.
+IDLE_LEASES = 1000
+
+Observer = Callable[[Arbiter], None]
+
+
+class Simulation:
+    """One trace under one policy.
+
+    Args:
+        sim: The cluster.
+        trace: The workload.
+        policy: Decides who gets what.
+        config: Assumptions.
+        observe: Called with the arbiter after every event, for checks.
+
+    Raises:
+        InvalidInputError: A job needs more GPUs at once than there are.
+    """
+
+    def __init__(
+        self,
+        sim: SimCluster,
+        trace: Trace,
+        policy: Policy,
+        config: SimConfig | None = None,
+        observe: Observer | None = None,
+    ) -> None:
+        self.sim = sim
+        self.cluster = sim.cluster
+        self.trace = trace
+        self.config = config or SimConfig()
+        self.engine = Engine()
+        self.arbiter = Arbiter(policy, self.config.arbiter)
+        self.slot_gpus = max(machine.gpus_per_slot for machine in sim.cluster.machines)
+        self.result = RunResult(policy.name, sim.cluster.gpus)
+        self._observe = observe
+        self._apps: dict[str, SimApp] = {}
+        self._queue: deque[ev.Event] = deque()
+        self._arrivals: Iterator[TraceApp] = iter(trace.apps)
+        self._down: set[str] = set()
+        self._open_s = -math.inf
+        self._due_s = -math.inf
+        self._moved_s = 0.0
+        _check_fits(sim, trace)
+        _check_failures(sim, self.config.failures)
+
+    # -- running --------------------------------------------------------------------------
+
+    def run(self) -> RunResult:
+        """Run until every app has finished.
+
+        Raises:
+            ThemisError: Apps are left, and nothing more will happen.
+        """
+        self.send(ev.ClusterChanged(self.cluster.machines))
+        self._next_arrival()
+        for failure in self.config.failures:
+            self.engine.at(failure.time_s, self._fail, failure)
+        steps, last = 0, -math.inf
+        while len(self.result.apps) < len(self.trace.apps):
+            now = self._next_time()
+            steps = steps + 1 if now == last else 0
+            if now == math.inf or steps > STEPS_AT_ONE_TIME or self._stalled(now):
+                raise ThemisError(self._stuck(now))
+            last = now
+            self._step(now)
+        self.result.rounds = self.arbiter.rounds
+        return self.result
+
+    def _next_time(self) -> float:
+        wakeup_s = self.arbiter.wakeup_s()
+        tick_s = math.inf if wakeup_s is None else max(self.engine.now, wakeup_s)
+        if self._due_s > self.engine.now:
+            tick_s = min(tick_s, self._due_s)
+        return min(tick_s, self.engine.next_s())
+
+    def _step(self, now: float) -> None:
+        """All that happens at one instant; then, at the next instant there is, the round."""
+        engine = self.engine
+        wakeup_s = self.arbiter.wakeup_s()
+        due = (wakeup_s is not None and wakeup_s <= now) or now == self._due_s
+        if now != self._open_s:
+            self._open_s = math.nextafter(now, math.inf)
+            self.arbiter.hold_rounds_until(self._open_s)
+            if due:  # a timer of the arbiter: the leases near their end want a round
+                self._due_s = self._open_s
+        engine.run_due(now)
+        if due:
+            self.send(ev.Tick())
+        self._drain(now)
+
+    def _drain(self, now: float) -> None:
+        queue, arbiter, observe = self._queue, self.arbiter, self._observe
+        while queue:
+            event = queue.popleft()
+            commands = arbiter.handle(event, now)
+            self.result.events += 1
+            if type(event) is ev.GroupReady:
+                self._created(event.group, now)
+            for command in commands:
+                self._carry_out(command, now)
+            if type(event) is ev.GroupGone:
+                self._gone(event.group, now)
+            if observe is not None:
+                observe(arbiter)
+
+    def _carry_out(self, command: Command, now: float) -> None:
+        if isinstance(command, Decided):
+            return
+        app = self._apps.get(command.app)
+        match command:
+            case RequestReport():
+                if app is not None:
+                    self._queue.append(app.report(command, now))
+            case SendOffer():
+                if app is not None:
+                    self._queue.append(app.bid(command, now))
+            case LeasesChanged():
+                if app is not None:
+                    app.leases_changed(command, now)
+            case GroupRefused():
+                if app is not None:
+                    app.refused(command, now)
+            case CreateGroup():
+                self._queue.append(ev.GroupReady(command.group))
+            case RemoveGroup():
+                if app is not None:
+                    app.group_removed(command.group, now)
+                self._queue.append(ev.GroupGone(command.group))
+
+    def _app_of(self, group: str) -> SimApp | None:
+        return self._apps.get(group.rpartition("/")[0])
+
+    def _created(self, group: str, now: float) -> None:
+        app = self._app_of(group)
+        self._moved_s = now
+        if app is not None:
+            app.group_created(group, now)
+
+    def _gone(self, group: str, now: float) -> None:
+        app = self._app_of(group)
+        if app is not None:
+            app.group_gone(group, now)
+
+    # -- what happens in the cluster --------------------------------------------------------
+
+    def _next_arrival(self) -> None:
+        spec = next(self._arrivals, None)
+        if spec is not None:
+            self.engine.at(spec.arrival_s, self._arrive, spec)
+
+    def _arrive(self, spec: TraceApp) -> None:
+        now = self.engine.now
+        app = SimApp(spec, self, self.cluster.gpus, now)
+        self._apps[spec.id] = app
+        self._moved_s = now
+        self.send(app.join(now))
+        self._next_arrival()
+
+    def _fail(self, failure: Failure) -> None:
+        if failure.up:
+            self._down.discard(failure.machine)
+        else:
+            self._down.add(failure.machine)
+        left = tuple(m for m in self.cluster.machines if m.id not in self._down)
+        self._moved_s = self.engine.now
+        self.send(ev.ClusterChanged(left))
+
+    # -- the apps' side -------------------------------------------------------------------
+
+    def send(self, event: ev.Event) -> None:
+        """Tell the arbiter something, once what happens now has been dealt with."""
+        self._queue.append(event)
+
+    def used(self, app: SimApp, job: JobRun, now: float) -> None:
+        """A job leaves its GPUs."""
+        self._moved_s = now
+        if self.config.record:
+            self.result.stays.append(
+                Stay(app.id, job.spec.id, job.allocation, job.created_s, now, job.s)
+            )
+
+    def finished(self, app: SimApp, now: float) -> None:
+        """An app is done."""
+        del self._apps[app.id]
+        self.result.apps.append(
+            AppRecord(
+                app.id,
+                app.joined_s,
+                now,
+                app.queued_s,
+                app.gpu_s,
+                app.score_gpu_s,
+                app.preemptions,
+                app.restarts,
+            )
+        )
+
+    # -- deadlocks ------------------------------------------------------------------------
+
+    def _stalled(self, now: float) -> bool:
+        return (
+            now - self._moved_s > IDLE_LEASES * self.config.arbiter.lease_s
+            and not self._running()
+            and bool(self._apps)
+        )
+
+    def _running(self) -> bool:
+        return any(group.occupies for group in self.arbiter.state.groups.values())
+
+    def _stuck(self, now: float) -> str:
+        names = sorted(self._apps)
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        why = self.arbiter.reason(names[0]) if names else "none is there"
+        return (
+            f"{self.arbiter.policy.name}: at {self.engine.now:.0f} s nothing moves any more, and "
+            f"{len(names)} apps wait ({shown}); {names[0] if names else 'no app'}: {why}"
+        )
+
+
+def _check_fits(sim: SimCluster, trace: Trace) -> None:
+    for app in trace.apps:
+        for job in app.jobs:
+            if job.min_gpus > sim.cluster.gpus:
+                raise InvalidInputError(
+                    f"{trace.name}: job {job.id!r} of app {app.id!r} needs {job.min_gpus} GPUs at "
+                    f"once, and the cluster {sim.name} has {sim.cluster.gpus}; use a larger "
+                    "cluster, or leave the app out"
+                )
+
+
+def _check_failures(sim: SimCluster, failures: tuple[Failure, ...]) -> None:
+    for failure in failures:
+        if failure.machine not in sim.cluster.by_id:
+            raise InvalidInputError(
+                f"a failure names the machine {failure.machine!r}; the cluster {sim.name} has "
+                f"{', '.join(list(sim.cluster.by_id)[:5])} and so on"
+            )

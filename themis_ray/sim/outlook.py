@@ -1,0 +1,93 @@
+"""What an app of the simulator would bid: the live bidder, for phases and for gangs of any size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from themis_ray.agent.bidder import Outlook, bid_table
+from themis_ray.core.bids import BidRow, BidTable
+from themis_ray.core.cluster import Allocation, Level
+from themis_ray.core.commands import SendOffer
+from themis_ray.core.fairness import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class SimOutlook(Outlook):
+    """An outlook with phases to come, which remembers the times it has worked out.
+
+    Attributes:
+        future: Phases after the present one; who survives is unknown, so each job counts as the
+            median job (Equation 2).
+        median_iter_s: Serial seconds per iteration of the median job.
+        belief: The app's times left are so many times what they should be.
+    """
+
+    future: Sequence[Phase] = ()
+    median_iter_s: float = 1.0
+    belief: float = 1.0
+    _known: dict[tuple[int, Level], float] = field(default_factory=dict, compare=False)
+
+    def time_left_s(self, gpus: int, level: Level = Level.MACHINE) -> float:
+        """Seconds until the last job of the last phase ends on ``gpus`` GPUs."""
+        key = (gpus, level)
+        known = self._known.get(key)
+        if known is None:
+            # super() does not work in dataclasses with slots.
+            known = Outlook.time_left_s(self, gpus, level)
+            if self.future and known < math.inf:
+                known += math.fsum(self._phase_s(phase, gpus, level) for phase in self.future)
+            known *= self.belief
+            self._known[key] = known
+        return known
+
+    def _phase_s(self, phase: Phase, gpus: int, level: Level) -> float:
+        """As :meth:`Outlook.time_left_s`, for like jobs: the mean of makespan and work over rate.
+
+        ``test_future_phases_cost_what_the_live_bidder_says`` holds the two together.
+        """
+        job_s = phase.iterations * self.median_iter_s
+        share = max(1, min(self.trial_max, gpus // max(1, min(phase.jobs, gpus))))
+        s = self.slowdown(share, level)
+        if gpus < phase.jobs:
+            makespan = -(-phase.jobs // gpus) * job_s
+        else:
+            each = min(gpus // phase.jobs, self.trial_max)
+            makespan = job_s * (s if each > 1 else 1.0) / each
+        usable = min(gpus, phase.jobs * self.trial_max)
+        fluid = phase.jobs * job_s * s / usable
+        longest = job_s * s / min(self.trial_max, gpus)
+        return (makespan + max(fluid, longest)) / 2
+
+
+def sim_bid_table(
+    app: str,
+    outlook: SimOutlook,
+    offer: SendOffer,
+    own: Sequence[Allocation],
+    needs: int,
+) -> BidTable:
+    """The live bidder's table, with rows for gangs that lie on several machines.
+
+    The live bidder keeps a rigid gang on one machine, since it is one process there. Gangs of
+    traces may be larger than any machine. Rows that no machine of the offer can hold are left out.
+    """
+    table = bid_table(app, outlook, offer, own, needs)
+    largest = max(offer.offer.values(), default=0)
+    rows = [row for row in table.rows if not row.parts or row.parts[0] <= largest]
+    gang = outlook.trial_min
+    if gang > 1 and gang == outlook.trial_max:
+        rows.extend(_spread_rows(outlook, offer, min(needs, offer.offer.size)))
+    return BidTable(app, table.r_nothing, tuple(rows))
+
+
+def _spread_rows(outlook: SimOutlook, offer: SendOffer, most: int) -> list[BidRow]:
+    """Rigid gangs on GPUs anywhere in a rack, and anywhere at all."""
+    kept = offer.kept.size
+    rows = []
+    for size in range(outlook.trial_min, most + 1, outlook.trial_min):
+        for level in (Level.RACK, Level.CLUSTER):
+            r = outlook.r(kept + size, level, moved=1.0)
+            rows.append(BidRow(r, parts=(1,) * size, level=level))
+    return rows

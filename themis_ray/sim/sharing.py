@@ -1,0 +1,95 @@
+"""The split inside a simulated app: which waiting job gets which of the GPUs that the app holds.
+
+For jobs of one size it is the live AGENT's rule (:mod:`themis_ray.agent.split`); a gang that fits
+on no machine may lie on several, and jobs of one app may differ in size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from themis_ray.agent.split import shares_of
+from themis_ray.core.cluster import Allocation, Cluster
+from themis_ray.core.valuation import lay_out
+from themis_ray.sim.jobrun import JobRun
+
+
+def divide(waiting: Sequence[JobRun], gpus: int) -> list[tuple[JobRun, int]]:
+    """How many GPUs each waiting job gets; jobs for which nothing is left are left out."""
+    if not waiting or not gpus:
+        return []
+    first = waiting[0].spec
+    low, high = first.min_gpus, first.max_gpus
+    if all(job.spec.min_gpus == low and job.spec.max_gpus == high for job in waiting):
+        return list(zip(waiting, shares_of(gpus, len(waiting), low, high), strict=False))
+    return _divide_mixed(waiting, gpus)
+
+
+def _divide_mixed(waiting: Sequence[JobRun], gpus: int) -> list[tuple[JobRun, int]]:
+    """As many jobs as fit, in order, on their smallest; then one GPU more to each in turn."""
+    shares: list[list[int]] = []
+    chosen: list[JobRun] = []
+    for job in waiting:
+        if job.spec.min_gpus <= gpus:
+            gpus -= job.spec.min_gpus
+            chosen.append(job)
+            shares.append([job.spec.min_gpus])
+    growing = [i for i, job in enumerate(chosen) if job.spec.max_gpus > shares[i][0]]
+    while gpus and growing:
+        for i in list(growing):
+            if not gpus:
+                break
+            shares[i][0] += 1
+            gpus -= 1
+            if shares[i][0] >= chosen[i].spec.max_gpus:
+                growing.remove(i)
+    return [(job, share[0]) for job, share in zip(chosen, shares, strict=True)]
+
+
+def place_jobs(
+    waiting: Sequence[JobRun], idle: Allocation, cluster: Cluster
+) -> list[tuple[JobRun, Allocation]]:
+    """Give idle GPUs to waiting jobs, each job's as near together as can be.
+
+    A job that would be faster on the GPUs of one machine alone takes only those.
+    """
+    divided = divide(waiting, idle.size)
+    if not divided:
+        return []
+    if len(divided) == 1 and divided[0][1] == idle.size:
+        placed = [idle]
+    else:
+        placed = lay_out([share for _, share in divided], idle, cluster.racks)
+    return [
+        (job, best_part(job, allocation, cluster))
+        for (job, _), allocation in zip(divided, placed, strict=True)
+    ]
+
+
+def best_part(job: JobRun, allocation: Allocation, cluster: Cluster) -> Allocation:
+    """All of an allocation, or the part on its largest machine when that is as fast."""
+    if len(allocation) <= 1:
+        return allocation
+    machine, count = max(allocation.items(), key=lambda item: (item[1], item[0]))
+    if count < job.spec.min_gpus:
+        return allocation
+    part = Allocation({machine: count})
+    if rate(job, part, cluster) >= rate(job, allocation, cluster):
+        return part
+    return allocation
+
+
+def rate(job: JobRun, allocation: Allocation, cluster: Cluster) -> float:
+    """Iterations a second of a job on some GPUs."""
+    return job.rate_on(allocation.size, cluster.level(allocation))
+
+
+def total(parts: Sequence[Allocation]) -> Allocation:
+    """All GPUs of some allocations together."""
+    if len(parts) == 1:
+        return parts[0]
+    counts: dict[str, int] = {}
+    for part in parts:
+        for machine, count in part.items():
+            counts[machine] = counts.get(machine, 0) + count
+    return Allocation(counts)
