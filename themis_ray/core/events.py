@@ -24,6 +24,16 @@ class JobReport:
         attained_gpu_s: GPU-seconds it has been given so far.
         model: The key of its placement profile.
         loss_decrease: Expected decrease of the loss over the next iteration; 0 when unknown.
+        held: GPUs that it runs on now; nothing when it does not run, or when that is not told.
+        started_ago_s: Seconds since it last started; None when it never ran.
+        waited_s: Seconds since it last ran (since it was submitted, when it never ran); 0 while
+            it runs.
+        skew: Its largest tensor's share of the model's bytes, once it has been profiled.
+        slowdown: S at each placement level, best level first; empty when unknown.
+        restart_s: What the app's bids charge for moving the whole job, seconds; 0 when they
+            charge nothing.
+        spans: Though rigid, it can run on several machines; a rigid gang is otherwise one
+            process on one machine. Elastic jobs always can.
     """
 
     id: str
@@ -35,6 +45,13 @@ class JobReport:
     attained_gpu_s: float = 0.0
     model: str = ""
     loss_decrease: float = 0.0
+    held: Allocation = NOTHING
+    started_ago_s: float | None = None
+    waited_s: float = 0.0
+    skew: float | None = None
+    slowdown: tuple[float, ...] = ()
+    restart_s: float = 0.0
+    spans: bool = False
 
     @property
     def work_left_gpu_s(self) -> float:
@@ -56,6 +73,8 @@ class AppReport:
         jobs: Its live jobs.
         pinned: GPUs that it holds for trials that cannot be preempted, since they save no
             checkpoint: their leases are renewed without a round.
+        elapsed_s: The app's age by its own count, as its r has it; None when that is the time
+            since it joined.
     """
 
     r: float
@@ -65,6 +84,7 @@ class AppReport:
     gang: int = 1
     jobs: tuple[JobReport, ...] = ()
     pinned: Allocation = NOTHING
+    elapsed_s: float | None = None
 
     def __post_init__(self) -> None:
         if math.isnan(self.r) or self.r < 0:

@@ -60,6 +60,8 @@ class RoundView:
         pool: GPUs to be given out.
         apps: All apps, by id.
         lease_s: The length of a full lease.
+        memory: What the policy noted in the outcome of the round before; empty at first, and
+            after the arbiter was restarted.
     """
 
     now_s: float
@@ -68,6 +70,7 @@ class RoundView:
     pool: Allocation
     apps: Mapping[str, AppView]
     lease_s: float
+    memory: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +88,18 @@ class Award:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A policy's decision: who gets what, and why; each app has a reason."""
+    """A policy's decision: who gets what, and why; each app has a reason.
+
+    Attributes:
+        awards: What each app gets.
+        reasons: Why, for each app of the round.
+        memory: What the policy wants to see in the next round's view. Policies are pure, so
+            this is all that they can remember.
+    """
 
     awards: Mapping[str, Award] = field(default_factory=dict)
     reasons: Mapping[str, Reason] = field(default_factory=dict)
+    memory: Mapping[str, float] = field(default_factory=dict)
 
 
 class Policy(ABC):
