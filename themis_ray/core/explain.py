@@ -92,6 +92,74 @@ class Assigned(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class Outranked(Reason):
+    """A policy without an auction served others first, and nothing was left."""
+
+    policy: str
+    rank: int
+    key: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.policy} ranked it {self.rank} (key {number(self.key)}), and the GPUs went to "
+            "those before it"
+        )
+
+    @property
+    def remedy(self) -> str:
+        return "it is served when those before it end or fall behind it"
+
+
+@dataclass(frozen=True, slots=True)
+class GangTooLarge(Reason):
+    """GPUs were left when its turn came, but too few (or apart) for one of its jobs."""
+
+    policy: str
+    rank: int
+    gang: int
+    left: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.policy} ranked it {self.rank}; its next job needs {self.gang} GPUs together, "
+            f"and the {self.left} that were left were too few or too far apart"
+        )
+
+    @property
+    def remedy(self) -> str:
+        return f"lower min_gpus_per_trial below {self.gang} if its jobs can run on fewer GPUs"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBlocked(Reason):
+    """First in, first out, and the first in the queue does not fit yet."""
+
+    policy: str
+    first: str
+    gang: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.policy} serves in order of arrival, and app {self.first!r}, the first in the "
+            f"queue, waits for {self.gang} GPUs"
+        )
+
+    @property
+    def remedy(self) -> str:
+        return "use a policy that does not block, such as best-effort or themis"
+
+
+@dataclass(frozen=True, slots=True)
+class NoGain(Reason):
+    """GPUs were left, and they would not have made the app faster."""
+
+    policy: str
+
+    def __str__(self) -> str:
+        return f"{self.policy} gave it nothing: no GPU that was left would have sped it up"
+
+
+@dataclass(frozen=True, slots=True)
 class NotOffered(Reason):
     """The filter left the app out: others are worse off."""
 
