@@ -1,0 +1,158 @@
+"""The jobs among which a round's GPUs are divided, and what each could use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from themis_ray.core.cluster import NOTHING, Allocation, Level
+from themis_ray.core.events import JobReport
+from themis_ray.core.policies.base import AppView, RoundView
+from themis_ray.core.policies.placing import Room
+from themis_ray.core.slowdown import PRIORS
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """A job that could use GPUs of the pool.
+
+    Attributes:
+        app: Its app. GPUs that cannot be taken from it count as kept.
+        job: The job.
+        index: Its place in its app's list.
+        kept: GPUs that it has whatever the round decides.
+        own: GPUs of the pool that it runs on now.
+    """
+
+    app: AppView
+    job: JobReport
+    index: int
+    kept: Allocation = NOTHING
+    own: Allocation = NOTHING
+
+    @property
+    def gang(self) -> int:
+        """The fewest GPUs of the pool that are of any use to it."""
+        return max(1, self.job.min_gpus - self.kept.size)
+
+    @property
+    def most(self) -> int:
+        """The most GPUs of the pool that it can use."""
+        return max(0, self.job.max_gpus - self.kept.size)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs now."""
+        return bool(self.own or self.kept)
+
+    @property
+    def spans(self) -> bool:
+        """Whether it can run on several machines."""
+        return self.job.spans or self.job.min_gpus < self.job.max_gpus
+
+    @property
+    def arrival(self) -> tuple[float, str, int]:
+        """Orders jobs by their arrival."""
+        return (self.app.joined_s, self.app.id, self.index)
+
+    def fit(self, available: int) -> int:
+        """How many of the available GPUs it takes; 0 when they are too few for it."""
+        return 0 if available < self.gang else min(self.most, available)
+
+    def rate(self, gpus: int, view: RoundView) -> float:
+        """Its speed on a number of GPUs as well placed as this cluster allows, serial = 1."""
+        if gpus <= 1:
+            return float(gpus)
+        by_rack: dict[str, int] = {}
+        for machine in view.cluster.machines:
+            by_rack[machine.rack] = by_rack.get(machine.rack, 0) + machine.gpus
+        if any(machine.gpus >= gpus for machine in view.cluster.machines):
+            level = Level.MACHINE
+        else:
+            level = Level.RACK if max(by_rack.values(), default=0) >= gpus else Level.CLUSTER
+        return gpus / slowdown(self.job, level)
+
+
+def slowdown(job: JobReport, level: Level) -> float:
+    """S of a job at a placement level: its own figures, or the priors."""
+    if not job.slowdown:
+        return PRIORS[level]
+    return job.slowdown[min(level, len(job.slowdown) - 1)]
+
+
+def pinned(app: AppView, view: RoundView) -> Allocation:
+    """GPUs of the pool from which an app's jobs must not be taken: they save no checkpoint."""
+    if not app.report.pinned:
+        return NOTHING
+    return app.expiring & app.report.pinned & view.pool
+
+
+def takers_of(view: RoundView) -> list[Taker]:
+    """All jobs that could use GPUs of the pool, in order of app and list.
+
+    Apps that have not reported sit the round out.
+    """
+    out: list[Taker] = []
+    for app in view.apps.values():
+        if not app.answered or not app.needs:
+            continue
+        fixed = pinned(app, view)
+        settled = app
+        if fixed:
+            settled = replace(app, kept=app.kept + fixed, expiring=app.expiring - fixed)
+        if settled.needs:
+            out.extend(taker for taker in _of_app(settled, view) if taker.most)
+    return out
+
+
+def _of_app(app: AppView, view: RoundView) -> Iterator[Taker]:
+    jobs = app.report.jobs or unlisted(app, view)
+    kept = _dealt(app.kept, jobs, [job.max_gpus for job in jobs], view)
+    room = [max(0, job.max_gpus - k.size) for job, k in zip(jobs, kept, strict=True)]
+    own = _dealt(app.expiring & view.pool, jobs, room, view)
+    for i, job in enumerate(jobs):
+        yield Taker(app, job, i, kept[i], own[i])
+
+
+def _dealt(
+    gpus: Allocation, jobs: Sequence[JobReport], most: Sequence[int], view: RoundView
+) -> list[Allocation]:
+    """Which job has which of its app's GPUs: as the jobs say, the rest to the first ones."""
+    if not gpus:
+        return [NOTHING] * len(jobs)
+    out = []
+    for job, limit in zip(jobs, most, strict=True):
+        mine = job.held & gpus
+        if mine.size > limit:
+            mine = Room(mine, view.cluster).nearest(limit)
+        gpus = gpus - mine
+        out.append(mine)
+    for i, (job, limit) in enumerate(zip(jobs, most, strict=True)):
+        count = min(limit, gpus.size)
+        if gpus and limit and not out[i] and count >= min(job.min_gpus, limit):
+            out[i] = Room(gpus, view.cluster).nearest(count)
+            gpus = gpus - out[i]
+    return out
+
+
+def unlisted(app: AppView, view: RoundView) -> tuple[JobReport, ...]:
+    """Jobs for an app that lists none: one elastic job, or as many gangs as it wants.
+
+    Their work follows from T_id, which is the app's work over its share of the cluster.
+    """
+    report = app.report
+    share = max(min(view.cluster.gpus * app.weight / max(1.0, app.n_avg), report.wants), 1e-9)
+    work = max(0.0, report.t_ideal_s * share - app.attained_gpu_s)
+    jobs = 1 if report.gang == 1 else report.wants // report.gang
+    size = report.wants if report.gang == 1 else report.gang
+    return tuple(
+        JobReport(
+            id=f"{i}",
+            iterations_left=work / jobs,
+            serial_iter_s=1.0,
+            min_gpus=report.gang,
+            max_gpus=size,
+            attained_gpu_s=app.attained_gpu_s / jobs,
+        )
+        for i in range(jobs)
+    )
