@@ -6,10 +6,43 @@ from collections.abc import Mapping
 from typing import Any
 
 from themis_ray.core.policies.base import AppView, Award, Outcome, Policy, RoundView
+from themis_ray.core.policies.best_effort import BestEffort
+from themis_ray.core.policies.drf import Drf
+from themis_ray.core.policies.gandiva import Gandiva
+from themis_ray.core.policies.max_min_r import MaxMinR
+from themis_ray.core.policies.optimus import Optimus
+from themis_ray.core.policies.sf import SmallestFirst
+from themis_ray.core.policies.slaq import Slaq
+from themis_ray.core.policies.srsf import Srsf
+from themis_ray.core.policies.srtf import Srtf
+from themis_ray.core.policies.strawman import Strawman
+from themis_ray.core.policies.themis import Themis
 from themis_ray.core.policies.themis_paper import ThemisPaper
+from themis_ray.core.policies.tiresias_g import TiresiasG
+from themis_ray.core.policies.tiresias_l import TiresiasL
+from themis_ray.core.policies.yarn_cs import YarnCs
 from themis_ray.errors import ConfigError
 
-POLICIES: Mapping[str, type[Policy]] = {p.name: p for p in (ThemisPaper,)}
+POLICIES: Mapping[str, type[Policy]] = {
+    p.name: p
+    for p in (
+        Themis,
+        ThemisPaper,
+        TiresiasL,
+        TiresiasG,
+        Gandiva,
+        Optimus,
+        Slaq,
+        Srtf,
+        Srsf,
+        SmallestFirst,
+        Drf,
+        YarnCs,
+        BestEffort,
+        Strawman,
+        MaxMinR,
+    )
+}
 
 
 def make_policy(name: str, **options: Any) -> Policy:
@@ -34,9 +67,23 @@ __all__ = [
     "POLICIES",
     "AppView",
     "Award",
+    "BestEffort",
+    "Drf",
+    "Gandiva",
+    "MaxMinR",
+    "Optimus",
     "Outcome",
     "Policy",
     "RoundView",
+    "Slaq",
+    "SmallestFirst",
+    "Srsf",
+    "Srtf",
+    "Strawman",
+    "Themis",
     "ThemisPaper",
+    "TiresiasG",
+    "TiresiasL",
+    "YarnCs",
     "make_policy",
 ]
