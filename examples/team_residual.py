@@ -21,7 +21,16 @@ tune.run(
     stop={"training_iteration": 14},
     metric="loss",
     mode="min",
-    scheduler=ThemisScheduler(MedianStoppingRule(grace_period=8), app="team-residual"),
+    scheduler=ThemisScheduler(
+        # Without a time slice the rule pauses its trials in turn as long as it has few results.
+        MedianStoppingRule(
+            time_attr="training_iteration",
+            grace_period=8,
+            min_samples_required=2,
+            min_time_slice=100,
+        ),
+        app="team-residual",
+    ),
     callbacks=[ThemisMLflowCallback()],
     storage_path=os.path.abspath("results"),
     verbose=0,
