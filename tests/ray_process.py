@@ -1,0 +1,121 @@
+"""Ray in tests: an isolated cluster of several raylets, and drivers in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parent
+
+
+@contextlib.contextmanager
+def isolated_ray_environment() -> Iterator[Path]:
+    """Ray's files in a short temporary folder (socket paths are limited), no token, no address."""
+    folder = Path(tempfile.mkdtemp(prefix="thm"))
+    kept = dict(os.environ)
+    os.environ.update(
+        RAY_TMPDIR=str(folder),
+        RAY_AUTH_MODE="disabled",
+        RAY_ENABLE_UV_RUN_RUNTIME_ENV="0",
+        TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1",
+        OMP_NUM_THREADS="1",
+    )
+    for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI"):
+        os.environ.pop(name, None)
+    try:
+        yield folder
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def ray_cluster(nodes: list[dict[str, Any]]) -> Iterator[Any]:
+    """A cluster with these nodes, the first of them the head; this process is connected to it."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    with isolated_ray_environment() as folder:
+        head = {**nodes[0], "include_dashboard": False, "temp_dir": str(folder / "ray")}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            for node in nodes[1:]:
+                cluster.add_node(**node)
+            cluster.wait_for_nodes()
+            ray.init(address=cluster.address, log_to_driver=False)
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+def eventually(what: str, condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
+    """Wait until ``condition`` is true (or returns something true), and return that.
+
+    Raises:
+        AssertionError: It was not, for ``timeout_s`` seconds.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}")
+        time.sleep(0.1)
+
+
+class Driver:
+    """A data scientist's driver: ``driver_app.py`` in a process of its own.
+
+    Args:
+        folder: Where its files go.
+        address: The Ray cluster's address.
+        **options: See ``driver_app.py``.
+    """
+
+    def __init__(self, folder: Path, address: str, **options: Any) -> None:
+        self.app = options["app"]
+        self.folder = folder / self.app
+        self.folder.mkdir(parents=True)
+        self.options = {**options, "folder": str(self.folder)}
+        self.log = self.folder / "driver.log"
+        script = TESTS / "driver_app.py"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", str(script), json.dumps(self.options)],
+                env={**os.environ, "RAY_ADDRESS": address},
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def result(self, timeout_s: float = 180.0) -> dict[str, Any]:
+        """Wait for its end and return what it wrote."""
+        code = self.process.wait(timeout_s)
+        assert code == 0, f"{self.app} ended with {code}:\n{self.log.read_text()[-4000:]}"
+        document: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
+        return document
+
+    def steps(self) -> list[dict[str, Any]]:
+        """Every step that a trial of the app has done, in order, as the trials logged them."""
+        out = []
+        for file in sorted(self.folder.glob("steps-*.jsonl")):
+            out += [json.loads(line) for line in file.read_text().splitlines()]
+        return sorted(out, key=lambda entry: entry["time"])
+
+    def stop(self) -> None:
+        """Kill it if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)

@@ -1,0 +1,73 @@
+"""An app that takes GPUs from others and does nothing with them, to have leases end in tests."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+from themis_ray.core import events as ev
+from themis_ray.core.bids import BidRow, BidTable
+from themis_ray.core.commands import LeasesChanged, RequestReport, SendOffer
+from themis_ray.live import client as live
+from themis_ray.rpc.client import AgentClient
+from themis_ray.rpc.messages import RegisterRequest
+
+
+class Rival:
+    """Bids for ``wants`` GPUs as if it were worst off; gives all back when ``wants`` is 0.
+
+    Args:
+        name: Its app name.
+        wants: GPUs that it wants; settable at any time.
+    """
+
+    def __init__(self, name: str = "rival", wants: int = 0) -> None:
+        self.name = name
+        self.wants = wants
+        self.held = 0
+        self.changed = threading.Condition()
+        self.client = AgentClient(live.endpoint, self._register, self._on_command, lambda *_: None)
+        self.client.connect()
+
+    def want(self, gpus: int) -> None:
+        """Want so many GPUs from now on; gives back what is too much."""
+        self.wants = gpus
+        self.client.send(ev.Reported(self.name, self._report()))
+        if gpus == 0 and self._leases:
+            for lease in self._leases:
+                if lease.held:
+                    self.client.send(ev.GpusReturned(self.name, lease.held))
+
+    def wait_held(self, gpus: int, timeout_s: float = 30.0) -> None:
+        """Wait until it holds so many GPUs."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.held == gpus, timeout_s), self.held
+
+    def close(self) -> None:
+        """Leave."""
+        self.client.close()
+
+    _leases: tuple[Any, ...] = ()
+
+    def _report(self) -> ev.AppReport:
+        return ev.AppReport(math.inf, math.inf, 1.0, self.wants)
+
+    def _register(self) -> RegisterRequest:
+        return RegisterRequest(self.name, self._report())
+
+    def _on_command(self, command: object) -> None:
+        match command:
+            case RequestReport():
+                self.client.send(ev.Reported(self.name, self._report(), command.round_id))
+            case SendOffer():
+                sizes = range(1, min(self.wants - command.kept.size, command.offer.size) + 1)
+                # Ten times better off with each GPU: the auction gives it what it wants.
+                rows = tuple(BidRow(100.0 / 10.0**n, parts=(1,) * n) for n in sizes)
+                table = BidTable(self.name, 100.0, rows)
+                self.client.send(ev.BidReceived(command.round_id, table))
+            case LeasesChanged():
+                with self.changed:
+                    self._leases = command.leases
+                    self.held = sum(lease.held.size for lease in command.leases)
+                    self.changed.notify_all()

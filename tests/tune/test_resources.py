@@ -1,0 +1,69 @@
+"""What goes with one leased unit, read off a trial's own request."""
+
+from __future__ import annotations
+
+import pytest
+from ray.tune.execution.placement_groups import (
+    PlacementGroupFactory,
+    resource_dict_to_pg_factory,
+)
+
+from themis_ray.errors import ConfigError
+from themis_ray.tune.resources import TrialShape, check_cluster, check_range, shape_of
+
+
+@pytest.mark.parametrize(
+    ("request_", "unit", "bundle"),
+    [
+        ({"cpu": 2}, "GPU", {"CPU": 2.0, "GPU": 1.0}),
+        ({"cpu": 2, "gpu": 1}, "GPU", {"CPU": 2.0, "GPU": 1.0}),
+        ({"cpu": 0.5, "gpu": 1, "memory": 1e9}, "GPU", {"CPU": 0.5, "GPU": 1.0, "memory": 1e9}),
+        ({"cpu": 1, "gpu": 1, "custom_resources": {"disk": 3}}, "GPU",
+         {"CPU": 1.0, "GPU": 1.0, "disk": 3.0}),
+        ({"cpu": 3}, "CPU", {"CPU": 3.0}),
+    ],
+)  # fmt: skip
+def test_one_bundle_goes_with_one_unit(
+    request_: dict[str, object], unit: str, bundle: dict[str, float]
+) -> None:
+    shape = shape_of(resource_dict_to_pg_factory(request_), unit, 1, 4)
+    assert shape == TrialShape(bundle, 1, 4)
+
+
+def test_equal_bundles_are_a_rigid_gang() -> None:
+    factory = PlacementGroupFactory([{"CPU": 1, "GPU": 1}] * 3)
+    assert shape_of(factory, "GPU", 1, 1) == TrialShape({"CPU": 1.0, "GPU": 1.0}, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("factory", "unit", "message"),
+    [
+        (resource_dict_to_pg_factory({"cpu": 1, "gpu": 0.5}), "GPU", "fractional GPUs"),
+        (resource_dict_to_pg_factory({"cpu": 1, "gpu": 1.5}), "GPU", "fractional GPUs"),
+        (resource_dict_to_pg_factory({"cpu": 4, "gpu": 2}), "GPU", "max_gpus_per_trial = 2"),
+        (resource_dict_to_pg_factory({"cpu": 1, "gpu": 1}), "CPU", "leave GPU out"),
+        (PlacementGroupFactory([{"CPU": 1}, {"CPU": 1, "GPU": 1}]), "GPU", "different kinds"),
+        (PlacementGroupFactory([{}, {"CPU": 1, "GPU": 1}]), "GPU", "different kinds"),
+    ],
+)
+def test_what_cannot_be_leased_is_refused_with_a_remedy(
+    factory: PlacementGroupFactory, unit: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        shape_of(factory, unit, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("smallest", "largest", "message"),
+    [(0, 1, "whole number"), (2, 1, "more than"), (1, 1.5, "fractional"), (0.5, 1, "fractional")],
+)
+def test_sizes_that_no_trial_can_have(smallest: float, largest: float, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_range(smallest, largest)  # type: ignore[arg-type]
+
+
+def test_a_trial_larger_than_the_cluster() -> None:
+    shape = TrialShape({"CPU": 1.0, "GPU": 1.0}, 1, 8)
+    check_cluster(shape, "GPU", 8)
+    with pytest.raises(ConfigError, match="the cluster has 4 GPUs"):
+        check_cluster(shape, "GPU", 4)

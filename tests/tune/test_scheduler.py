@@ -1,0 +1,248 @@
+"""``ThemisScheduler`` in real Tune runs, with leases that are taken away in the middle."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler, HyperBandScheduler
+
+import themis_ray
+from tests.rival import Rival
+from tests.tune.trainables import Counting, Unsaved, counting_function
+from themis_ray import ThemisScheduler
+from themis_ray.errors import ConfigError, DuplicateAppError
+
+Start = Callable[..., dict[str, Any]]
+names = (f"app{n}" for n in itertools.count())
+
+# Ray's own deprecations, which a user of tune.run meets too.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def run(trainable: Any, folder: Path, trials: int, steps: int, **options: Any) -> list[Any]:
+    """A ``tune.run``; returns its trials in the order of their index."""
+    config = {"index": tune.grid_search(list(range(trials))), "steps": steps, "step_s": 0.1}
+    analysis = tune.run(
+        trainable,
+        **{
+            "config": config,
+            "metric": "score",
+            "mode": "max",
+            "stop": {"training_iteration": steps},
+            "resources_per_trial": {"cpu": 0.1, "gpu": 1},
+            "storage_path": str(folder),
+            "verbose": 0,
+            **options,
+        },
+    )
+    return sorted(analysis.trials, key=lambda t: t.config["index"])
+
+
+@pytest.fixture
+def disturbance() -> Iterator[Callable[[int], None]]:
+    """An app that takes 1 to 4 GPUs for a while, again and again, as a seed has it."""
+    over = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def disturb(seed: int) -> None:
+        rng = random.Random(seed)
+        rival = Rival()
+
+        def go() -> None:
+            while not over.wait(rng.uniform(0.5, 3.0)):
+                rival.want(rng.randint(1, 4))
+                over.wait(rng.uniform(1.0, 4.0))
+                rival.want(0)
+            rival.close()
+
+        threads.append(threading.Thread(target=go))
+        threads[-1].start()
+
+    yield disturb
+    over.set()
+    for thread in threads:
+        thread.join(20)
+
+
+def survivors(trials: list[Any]) -> dict[int, int]:
+    """How far each trial came: the rung at which it was stopped."""
+    assert {t.status for t in trials} == {"TERMINATED"}
+    return {t.config["index"]: t.last_result["training_iteration"] for t in trials}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainable", [Counting, counting_function])
+def test_any_trainable_goes_on_where_it_was(
+    arbiter: Start, disturbance: Callable[[int], None], tmp_path: Path, trainable: Any
+) -> None:
+    arbiter(lease_s=4)
+    disturbance(1)
+    trials = run(trainable, tmp_path, 5, 25, scheduler=ThemisScheduler(app=next(names)))
+    assert survivors(trials) == dict.fromkeys(range(5), 25)
+    assert [t.last_result["steps"] for t in trials] == [25] * 5
+    assert [t.num_failures for t in trials] == [0] * 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_hyperband_keeps_the_same_trials_under_leases(
+    arbiter: Start, disturbance: Callable[[int], None], tmp_path: Path, seed: int
+) -> None:
+    """Synchronous: what survives depends on the metric alone, so it is the same undisturbed."""
+
+    def base() -> HyperBandScheduler:
+        return HyperBandScheduler(max_t=9, reduction_factor=3)
+
+    alone = survivors(run(Counting, tmp_path / "a", 6, 9, scheduler=base()))
+    arbiter(lease_s=4)
+    disturbance(seed)
+    shared = run(Counting, tmp_path / "b", 6, 9, scheduler=ThemisScheduler(base(), app=next(names)))
+    assert survivors(shared) == alone
+
+
+@pytest.mark.slow
+def test_asha_stops_at_rungs_only_and_its_best_trial_comes_through(
+    arbiter: Start, disturbance: Callable[[int], None], tmp_path: Path
+) -> None:
+    arbiter(lease_s=4)
+    disturbance(3)
+    base = ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3)
+    trials = run(Counting, tmp_path, 9, 9, scheduler=ThemisScheduler(base, app=next(names)))
+    reached = survivors(trials)
+    assert set(reached.values()) <= {1, 3, 9}
+    assert reached[8] == 9
+
+
+@pytest.mark.slow
+def test_tuner_with_limited_concurrency_and_restore(arbiter: Start, tmp_path: Path) -> None:
+    arbiter(lease_s=30)
+    tuner = tune.Tuner(
+        tune.with_resources(Counting, {"cpu": 0.1, "gpu": 1}),
+        param_space={"index": tune.grid_search([1, 2, 3, 4, 5])},
+        tune_config=tune.TuneConfig(
+            metric="score",
+            mode="max",
+            max_concurrent_trials=2,
+            scheduler=ThemisScheduler(app=next(names)),
+        ),
+        run_config=tune.RunConfig(
+            name="exp", storage_path=str(tmp_path), stop={"training_iteration": 4}, verbose=0
+        ),
+    )
+    results = tuner.fit()
+    assert [r.metrics["steps"] for r in results] == [4] * 5
+    again = tune.Tuner.restore(
+        str(tmp_path / "exp"),
+        tune.with_resources(Counting, {"cpu": 0.1, "gpu": 1}),
+        resume_unfinished=True,
+    )
+    assert [r.metrics["steps"] for r in again.fit()] == [4] * 5
+
+
+@pytest.mark.slow
+def test_a_trial_grows_to_what_is_free(arbiter: Start, tmp_path: Path) -> None:
+    """One trial, four GPUs, and time enough that a restart pays."""
+    arbiter(lease_s=60)
+    scheduler = ThemisScheduler(app=next(names), max_gpus_per_trial=4)
+    [trial] = run(Bundles, tmp_path, 1, 10, scheduler=scheduler)
+    assert trial.last_result["bundles"] == 4
+
+
+class Bundles(Counting):
+    """Reports how many bundles its placement group has."""
+
+    def step(self) -> dict[str, Any]:
+        import ray
+
+        return {**super().step(), "bundles": ray.util.get_current_placement_group().bundle_count}
+
+
+class Leased(Counting):
+    """Reports what ``current_lease`` says inside the trial."""
+
+    def step(self) -> dict[str, Any]:
+        lease = themis_ray.current_lease()
+        assert lease is not None
+        return {
+            **super().step(),
+            "lease": f"{lease.app} {lease.gpus} {lease.unit}",
+            "left": lease.seconds_left,
+            "save": lease.should_checkpoint(),
+        }
+
+
+@pytest.mark.slow
+def test_a_trial_knows_its_lease(arbiter: Start, tmp_path: Path) -> None:
+    arbiter(lease_s=60)
+    app = next(names)
+    [trial] = run(Leased, tmp_path, 1, 3, scheduler=ThemisScheduler(app=app))
+    assert trial.last_result["lease"] == f"{app} 1 GPU"
+    assert 30 < trial.last_result["left"] <= 60
+    assert trial.last_result["save"] is False
+
+
+@pytest.mark.slow
+def test_preempting_without_a_checkpoint_is_a_choice(
+    arbiter: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A class without ``save_checkpoint`` keeps its GPUs, and its user is told once."""
+    arbiter(lease_s=3, notice_s=1)
+    rival = Rival(wants=4)
+    rival.want(0)
+    trials = run(Unsaved, tmp_path, 2, 30, scheduler=ThemisScheduler(app=next(names)))
+    rival.close()
+    assert [t.last_result["steps"] for t in trials] == [30, 30]
+    assert caplog.text.count("save no checkpoint") == 1
+
+
+class TestBadInput:
+    """Each mistake is told where the user can mend it; the arbiter goes on serving."""
+
+    def expect(self, error: type[Exception], match: str, folder: Path, **options: Any) -> None:
+        app = next(names)
+        scheduler = options.pop("scheduler", None) or ThemisScheduler(
+            app=app, **options.pop("themis", {})
+        )
+        with pytest.raises(error, match=match):
+            run(Counting, folder, 1, 1, scheduler=scheduler, **options)
+        assert app not in {a["id"] for a in themis_ray.status()["apps"]}
+
+    def test_it(self, arbiter: Start, tmp_path: Path) -> None:
+        arbiter()
+        self.expect(
+            ConfigError, "fractional GPUs", tmp_path, resources_per_trial={"cpu": 0.1, "gpu": 0.5}
+        )
+        self.expect(
+            ConfigError, "the cluster has 4 GPUs", tmp_path, themis={"max_gpus_per_trial": 9}
+        )
+        self.expect(ConfigError, "lower min_gpus_per_trial", tmp_path,
+                    themis={"min_gpus_per_trial": 9, "max_gpus_per_trial": 9})  # fmt: skip
+        self.expect(ConfigError, "reuse_actors", tmp_path, reuse_actors=True)
+        rival = Rival("taken")
+        self.expect(DuplicateAppError, "taken", tmp_path, scheduler=ThemisScheduler(app="taken"))
+        rival.close()
+
+    @pytest.mark.parametrize(
+        ("arguments", "match"),
+        [
+            ({"weight": 0}, "weight"),
+            ({"weight": float("nan")}, "weight"),
+            ({"min_gpus_per_trial": 0}, "min_gpus_per_trial"),
+            ({"max_gpus_per_trial": 1.5}, "fractional"),
+            ({"base": ThemisScheduler()}, "once"),
+        ],
+    )
+    def test_arguments(self, arguments: dict[str, Any], match: str) -> None:
+        with pytest.raises(ConfigError, match=match):
+            ThemisScheduler(**arguments)
