@@ -1,0 +1,81 @@
+"""A ResNet interrupted by the ends of its leases ends with the bits of an undisturbed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+
+from tests.rival import Rival
+from themis_ray import ThemisScheduler
+
+pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+CONFIG = {"model": "resnet18", "global_batch": 8, "eval_examples": 4, "lr": 0.05, "num_threads": 1}
+STEPS = 30
+
+
+class TakesTurns(tune.Callback):
+    """Has a rival take the only GPU each time the trial has made some progress."""
+
+    def __init__(self, rival: Rival) -> None:
+        self.rival = rival
+        self.paused = 0
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any,
+                        **info: Any) -> None:  # fmt: skip
+        if result["training_iteration"] in (5, 15):
+            self.rival.want(4)
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        if self.rival.held == 4:
+            self.paused += 1
+            self.rival.want(0)
+            self.rival.wait_held(0)
+
+
+def test_the_weights_are_the_same(arbiter: Callable[..., Any], tmp_path: Path) -> None:
+    import torch
+
+    from themis_ray.workloads import ImageClassifierTrainable
+    from themis_ray.workloads.checkpoint import load_checkpoint
+    from themis_ray.workloads.trainable import ClassifierJob
+
+    with ClassifierJob(CONFIG) as job:
+        for _ in range(STEPS):
+            job.advance()
+        expected = {k: v.clone() for k, v in job.trainer.model.state_dict().items()}
+
+    arbiter(lease_s=5, notice_s=1)
+    rival = Rival()
+    turns = TakesTurns(rival)
+    analysis = tune.run(
+        ImageClassifierTrainable,
+        config=CONFIG,
+        stop={"training_iteration": STEPS},
+        resources_per_trial={"cpu": 0.5, "gpu": 1},
+        scheduler=ThemisScheduler(app="resnet"),
+        callbacks=[turns],
+        checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=True),
+        storage_path=str(tmp_path),
+        verbose=0,
+    )
+    rival.close()
+    [trial] = analysis.trials
+    assert trial.last_result["training_iteration"] == STEPS
+    assert turns.paused == 2, "the trial was not interrupted"
+    assert trial.num_failures == 0
+    state = load_checkpoint(trial.checkpoint.path).state
+    [weights] = [v for v in state.values() if isinstance(v, dict) and set(v) == set(expected)]
+    for name, value in expected.items():
+        assert torch.equal(weights[name], value), name
