@@ -173,6 +173,8 @@ class Agent:
     def report(self, command: RequestReport, now: float) -> ev.Reported:
         """Answer how the app stands."""
         self.n_avg, self.cluster_gpus = command.n_avg, command.cluster_gpus
+        if not self.held() <= command.kept:
+            self._content = False  # its leases are renewed: the time to ask for more, if it can be
         return ev.Reported(
             self.settings.app, self.state_of_app(now, command.kept.size), command.round_id
         )
@@ -330,14 +332,22 @@ class Agent:
         """Mark the trials whose GPUs are lost; returns the GPUs that are kept and idle."""
         groups = [(t.id, t.allocation) for t in self._by_precedence() if t.holds]
         keep, idle = staying(groups, self.held(final=False))
-        ends = [x.expires_s for x in self.leases if x.final and x.held]
-        for trial_id, _ in groups:
+        losing = [(i, a) for i, a in groups if i not in keep]
+        for trial_id in keep:
             trial = self.trials[trial_id]
-            if trial_id in keep:
-                if trial.phase is not TrialPhase.LEAVING and trial.leave_by_s != math.inf:
-                    trial.leave_by_s = None
-            elif trial.leave_by_s is None or trial.leave_by_s == math.inf:
-                trial.leave_by_s = max(ends, default=now)
+            if trial.phase is not TrialPhase.LEAVING and trial.leave_by_s != math.inf:
+                trial.leave_by_s = None
+        for end_s in [now, *sorted({x.expires_s for x in self.leases if x.final and x.held})]:
+            # What is left of the leases from then on, once those that stay have theirs.
+            room = total([x.held for x in self.leases if not x.final or x.expires_s > end_s])
+            _, room = staying([(i, a) for i, a in groups if i in keep], room)
+            still, _ = staying(losing, room)
+            for trial_id, _ in losing:
+                trial = self.trials[trial_id]
+                if trial_id not in still:
+                    told_s = math.inf if trial.leave_by_s is None else trial.leave_by_s
+                    trial.leave_by_s = min(told_s, end_s)
+            losing = [(i, a) for i, a in losing if i in still]
         return idle
 
     def _start(self, trial: TrialState, allocation: Allocation, now: float) -> ev.GroupRequested:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from themis_ray.core.bids import BidRow, BidTable
+from themis_ray.core.bids import BidRow, BidTable, within
 from themis_ray.core.cluster import NOTHING, Allocation, Level
 from themis_ray.core.commands import SendOffer
 from themis_ray.core.valuation import phase_time_s, split_even
@@ -82,11 +82,22 @@ def bid_table(
             at the front: winning them again costs no restart.
         needs: How many more GPUs than it keeps it could use.
     """
-    kept = offer.kept.size
+    kept, mine = offer.kept.size, _that_fit(own, offer.expiring)
     rows: list[BidRow] = []
     for size in sizes(min(needs, offer.offer.size), outlook.trial_min, outlook.trial_max):
-        rows.extend(_rows_of_size(outlook, size, kept, own))
-    return BidTable(app, outlook.r(kept) if kept else math.inf, tuple(rows))
+        rows.extend(_rows_of_size(outlook, size, kept, mine))
+    table = BidTable(app, outlook.r(kept) if kept else math.inf, tuple(rows))
+    return within(table, offer.offer)  # a trial may want more on one machine than any offers
+
+
+def _that_fit(own: Sequence[Allocation], room: Allocation) -> list[Allocation]:
+    """The trials whose GPUs are all put up; of two on the same GPUs, only as many as are."""
+    out = []
+    for allocation in own:
+        if allocation <= room:
+            out.append(allocation)
+            room = room - allocation
+    return out
 
 
 def sizes(most: int, smallest: int, largest: int) -> list[int]:

@@ -55,6 +55,8 @@ class Arbiter:
         self.state = State()
         self.round: Round | None = None
         self.rounds = 0
+        # What the policy noted in the last round, for the next.
+        self._memory: Mapping[str, float] = {}
         self._now = -math.inf
         # Since when supply or demand has changed with no round held; None when it has not.
         self._dirty_s: float | None = None
@@ -385,7 +387,9 @@ class Arbiter:
         # GPUs that came free in the meantime wait for the next round; those that were lost
         # since are not given out.
         pool = current.pool & rounds.put_up(self.state, current.leases)
-        return rounds.view_of(self.state, current.leases, pool, current, now, self.config.lease_s)
+        return rounds.view_of(
+            self.state, current.leases, pool, current, now, self.config.lease_s, self._memory
+        )
 
     def _close(self, now: float) -> None:
         current = self.round
@@ -395,6 +399,7 @@ class Arbiter:
         bids = {name: within(table, view.pool) for name, table in current.bids.items()}
         outcome = self.policy.allocate(view, bids)
         rounds.check(outcome, view.pool)
+        self._memory = outcome.memory
         rounds.apply(
             self.state, outcome, current.leases, now, self.config, preempts=self.policy.preempts
         )

@@ -92,6 +92,7 @@ def view_of(
     round_: Round,
     now: float,
     lease_s: float,
+    memory: Mapping[str, float],
 ) -> RoundView:
     """The round as the policy sees it."""
     apps = {}
@@ -109,7 +110,7 @@ def view_of(
             expiring=expiring(state, app, leases),
             attained_gpu_s=app.attained_gpu_s,
         )
-    return RoundView(now, round_.id, state.cluster, pool, apps, lease_s)
+    return RoundView(now, round_.id, state.cluster, pool, apps, lease_s, memory)
 
 
 def check(outcome: Outcome, pool: Allocation) -> None:

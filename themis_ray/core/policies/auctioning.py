@@ -50,7 +50,8 @@ def worst_off(view: RoundView, fairness_knob: Fraction, min_bidders: int) -> tup
     own measure, elapsed / T_id.
     """
     able = [a for a in view.apps.values() if a.answered and a.needs]
-    count = max(min_bidders, math.ceil((1 - fairness_knob) * len(view.apps)))
+    knob = Fraction(str(fairness_knob))  # exact also when it was given as a float
+    count = max(min_bidders, math.ceil((1 - knob) * len(view.apps)))
     worst = sorted(able, key=lambda a: (-a.report.r, -waited(a, view.now_s), a.joined_s, a.id))
     return tuple(a.id for a in worst[:count])
 
