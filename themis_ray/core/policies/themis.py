@@ -12,6 +12,9 @@ of plain fair share. This preset keeps its auction and changes what goes into it
 4. *Payments in lease time*, ``c ** (1 / w)``: whole gangs stay whole.
 5. *What is left is placed*, worst-off apps first, and not given out at random.
 
+Since r' falls in a line with the GPUs, log V bends upwards, and of apps in like position one takes
+all that it can use and the others follow in the next rounds, when they are further behind.
+
 The weights must not come from the bids of the round, or lying pays. They come from what the
 arbiter itself has measured: how long the app has been here, and the GPU-seconds it was given. Of
 the app's own word, only T_id goes in.
