@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
 from typing import Any
+
+from ray import tune
 
 from themis_ray.core import events as ev
 from themis_ray.core.bids import BidRow, BidTable
@@ -71,3 +74,42 @@ class Rival:
                     self._leases = command.leases
                     self.held = sum(lease.held.size for lease in command.leases)
                     self.changed.notify_all()
+
+
+class Disturbance(tune.Callback):  # type: ignore[misc]  # ray is untyped
+    """Has a rival take GPUs again and again, driven by the trials' progress and not by time.
+
+    After some reports it wants a random number of GPUs, and gives them back as soon as it has
+    them, so that leases end at random moments and the search always gets on.
+
+    Args:
+        seed: Decides when and how many.
+        every: The least and the most reports between two times.
+    """
+
+    def __init__(self, seed: int, every: tuple[int, int] = (6, 16)) -> None:
+        self._rng = random.Random(seed)
+        self._every = every
+        self._left = self._rng.randint(*every)
+        self._rival: Rival | None = None
+        self.taken = 0
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any,
+                        **info: Any) -> None:  # fmt: skip
+        if self._rival is None:
+            self._rival = Rival()
+        self._left -= 1
+        if self._left == 0:
+            self._rival.want(self._rng.randint(1, 4))
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        rival = self._rival
+        if rival is not None and rival.wants and rival.held >= rival.wants:
+            self.taken += 1
+            rival.want(0)
+            self._left = self._rng.randint(*self._every)
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        if self._rival is not None:
+            self._rival.close()
+            self._rival = None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import random
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, HyperBandScheduler
 
 import themis_ray
-from tests.rival import Rival
+from tests.rival import Disturbance, Rival
 from tests.tune.trainables import Counting, Unsaved, counting_function
 from themis_ray import ThemisScheduler
 from themis_ray.errors import ConfigError, DuplicateAppError
@@ -49,32 +47,6 @@ def run(trainable: Any, folder: Path, trials: int, steps: int, **options: Any) -
     return sorted(analysis.trials, key=lambda t: t.config["index"])
 
 
-@pytest.fixture
-def disturbance() -> Iterator[Callable[[int], None]]:
-    """An app that takes 1 to 4 GPUs for a while, again and again, as a seed has it."""
-    over = threading.Event()
-    threads: list[threading.Thread] = []
-
-    def disturb(seed: int) -> None:
-        rng = random.Random(seed)
-        rival = Rival()
-
-        def go() -> None:
-            while not over.wait(rng.uniform(0.5, 3.0)):
-                rival.want(rng.randint(1, 4))
-                over.wait(rng.uniform(1.0, 4.0))
-                rival.want(0)
-            rival.close()
-
-        threads.append(threading.Thread(target=go))
-        threads[-1].start()
-
-    yield disturb
-    over.set()
-    for thread in threads:
-        thread.join(20)
-
-
 def survivors(trials: list[Any]) -> dict[int, int]:
     """How far each trial came: the rung at which it was stopped."""
     assert {t.status for t in trials} == {"TERMINATED"}
@@ -83,12 +55,12 @@ def survivors(trials: list[Any]) -> dict[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainable", [Counting, counting_function])
-def test_any_trainable_goes_on_where_it_was(
-    arbiter: Start, disturbance: Callable[[int], None], tmp_path: Path, trainable: Any
-) -> None:
-    arbiter(lease_s=4)
-    disturbance(1)
-    trials = run(trainable, tmp_path, 5, 25, scheduler=ThemisScheduler(app=next(names)))
+def test_any_trainable_goes_on_where_it_was(arbiter: Start, tmp_path: Path, trainable: Any) -> None:
+    arbiter()
+    disturbance = Disturbance(1)
+    scheduler = ThemisScheduler(app=next(names))
+    trials = run(trainable, tmp_path, 5, 25, scheduler=scheduler, callbacks=[disturbance])
+    assert disturbance.taken >= 2
     assert survivors(trials) == dict.fromkeys(range(5), 25)
     assert [t.last_result["steps"] for t in trials] == [25] * 5
     assert [t.num_failures for t in trials] == [0] * 5
@@ -97,7 +69,7 @@ def test_any_trainable_goes_on_where_it_was(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_hyperband_keeps_the_same_trials_under_leases(
-    arbiter: Start, disturbance: Callable[[int], None], tmp_path: Path, seed: int
+    arbiter: Start, tmp_path: Path, seed: int
 ) -> None:
     """Synchronous: what survives depends on the metric alone, so it is the same undisturbed."""
 
@@ -105,20 +77,22 @@ def test_hyperband_keeps_the_same_trials_under_leases(
         return HyperBandScheduler(max_t=9, reduction_factor=3)
 
     alone = survivors(run(Counting, tmp_path / "a", 6, 9, scheduler=base()))
-    arbiter(lease_s=4)
-    disturbance(seed)
-    shared = run(Counting, tmp_path / "b", 6, 9, scheduler=ThemisScheduler(base(), app=next(names)))
+    arbiter()
+    disturbance = Disturbance(seed, (4, 9))
+    scheduler = ThemisScheduler(base(), app=next(names))
+    shared = run(Counting, tmp_path / "b", 6, 9, scheduler=scheduler, callbacks=[disturbance])
+    assert disturbance.taken >= 1
     assert survivors(shared) == alone
 
 
 @pytest.mark.slow
 def test_asha_stops_at_rungs_only_and_its_best_trial_comes_through(
-    arbiter: Start, disturbance: Callable[[int], None], tmp_path: Path
+    arbiter: Start, tmp_path: Path
 ) -> None:
-    arbiter(lease_s=4)
-    disturbance(3)
+    arbiter()
     base = ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3)
-    trials = run(Counting, tmp_path, 9, 9, scheduler=ThemisScheduler(base, app=next(names)))
+    scheduler = ThemisScheduler(base, app=next(names))
+    trials = run(Counting, tmp_path, 9, 9, scheduler=scheduler, callbacks=[Disturbance(3, (4, 9))])
     reached = survivors(trials)
     assert set(reached.values()) <= {1, 3, 9}
     assert reached[8] == 9
@@ -180,6 +154,45 @@ class Leased(Counting):
             "left": lease.seconds_left,
             "save": lease.should_checkpoint(),
         }
+
+
+class Takes(tune.Callback):  # type: ignore[misc]  # ray is untyped
+    """Once, after a number of reports, a rival takes all GPUs and gives them back."""
+
+    def __init__(self, rival: Rival, after: int) -> None:
+        self.rival, self.left, self.taken = rival, after, 0
+
+    def on_trial_result(self, **info: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.rival.want(4)
+
+    def on_step_end(self, **info: Any) -> None:
+        if self.rival.held == 4:
+            self.taken += 1
+            self.rival.want(0)
+            self.rival.wait_held(0)
+
+
+@pytest.mark.slow
+def test_a_trial_in_a_long_step_is_stopped_at_the_end_of_its_lease(
+    arbiter: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes back to its checkpoint; that is no failure, and at most a step is done again."""
+    caplog.set_level("INFO")
+    arbiter(lease_s=9, notice_s=1, grace_s=8)
+    rival = Rival()
+    takes = Takes(rival, after=3)
+    config = {"index": tune.grid_search([1, 2]), "steps": 4, "step_s": 5.0}
+    scheduler = ThemisScheduler(app=next(names))
+    trials = run(
+        counting_function, tmp_path, 2, 4, scheduler=scheduler, callbacks=[takes], config=config
+    )
+    rival.close()
+    assert takes.taken == 1
+    assert [t.last_result["steps"] for t in trials] == [4, 4]
+    assert [t.num_failures for t in trials] == [0, 0]
+    assert "at the end of its lease" in caplog.text
 
 
 @pytest.mark.slow
