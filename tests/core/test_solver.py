@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from auction_oracle import Oracle, bundles, value
 from themis_ray.core.auction import AuctionResult, run_auction
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import NOTHING, Allocation, Level
-from themis_ray.core.solver import supply
+from themis_ray.core.solver import nash, supply
 
 INF = math.inf
 SOME = settings(max_examples=40, deadline=None)
@@ -289,3 +289,68 @@ def test_every_form_of_cutting_gives_the_same_answer(form: str, auction: Auction
             patch.setattr(supply, "SINGLES", False)
         served, best = auction.oracle().best()
         assert product(auction, auction.run()) == (served, pytest.approx(float(best), rel=1e-9))
+
+
+@pytest.fixture
+def as_if_large() -> Iterator[None]:
+    """Treat every auction as too large to be solved exactly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nash, "EXACT_GPUS", -1)
+        yield
+
+
+@pytest.mark.usefixtures("as_if_large")
+@given(auctions())
+@SOME
+def test_the_way_of_large_auctions_is_feasible_and_its_bound_is_true(auction: Auction) -> None:
+    result = auction.run()
+    served, best = auction.oracle().best()
+    mine, welfare = product(auction, result)
+    assert sum(result.allocation.values(), result.leftover) == auction.pool
+    assert all(0 < c <= 1 for c in result.payment_factor.values())
+    for table in auction.tables:
+        won = result.proportional_fair[table.app]
+        if won:
+            asked = [r.value for r in table.rows if won in bundles(r, auction.pool, auction.racks)]
+            assert result.values[table.app] in asked
+    if mine == served:
+        assert math.log(welfare) <= math.log(best) + 1e-9
+        assert result.log_bound >= math.log(best) - 1e-9
+    else:
+        assert result.gap == INF
+
+
+def large_auction(racks: int, seed: int) -> tuple[Allocation, dict[str, str], list[BidTable]]:
+    """512 GPUs in machines of 8, 40 apps that want 16 to 40, half of them slow when spread."""
+    luck = random.Random(seed)
+    machines = [f"m{i:02d}" for i in range(64)]
+    rack_of = {m: f"r{i * racks // 64}" for i, m in enumerate(machines)}
+    tables = []
+    for i in range(40):
+        work, spread = luck.uniform(1, 20), luck.choice([1.05, 1.4])
+        rows = []
+        for n in range(1, luck.randint(16, 40)):
+            parts = (8,) * (n // 8) + ((n % 8,) if n % 8 else ())
+            rows.append(BidRow(1 + work / n, parts=parts, level=Level.RACK))
+            rows.append(BidRow(1 + work * spread / n, parts=parts))
+        tables.append(BidTable(f"a{i}", 1 + 3 * work, tuple(rows)))
+    return Allocation(dict.fromkeys(machines, 8)), rack_of, tables
+
+
+@pytest.mark.parametrize("racks", [1, 4])
+def test_a_large_auction_is_certified_near_its_optimum(racks: int) -> None:
+    pool, rack_of, tables = large_auction(racks, seed=racks)
+    result = run_auction(pool, rack_of, tables)
+    assert result.gap <= 0.002
+    assert sum(result.allocation.values(), result.leftover) == pool
+    assert result.leftover.size <= 2
+    assert max(result.payment_slack.values()) <= 0.002
+    assert all(0 < c <= 1 for c in result.payment_factor.values())
+    # Nobody is the first to ask for much: with 40 apps a single one does little harm.
+    assert min(result.payment_factor.values()) > 0.5
+    for table in tables:
+        won = result.proportional_fair[table.app]
+        level = Level.RACK if len({rack_of[m] for m in won}) == 1 else Level.CLUSTER
+        asked = [row.value for row in table.rows if row.size == won.size and row.level >= level]
+        assert result.values[table.app] in asked
+    assert run_auction(pool, rack_of, tables) == result
