@@ -4,6 +4,7 @@ import pytest
 from policy_views import app, job, round_of
 
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Level, Machine
+from themis_ray.core.policies import BestEffort
 from themis_ray.core.policies.placing import Request, Room, place
 from themis_ray.core.policies.takers import takers_of
 
@@ -121,3 +122,12 @@ def test_an_app_that_lists_no_jobs_counts_as_its_gangs():
     assert (taker.gang, taker.most, taker.spans) == (1, 3, True)
     # Its work is T_id, 1000 s, on its share: all 3 GPUs that it wants.
     assert taker.job.work_left_gpu_s == 3000.0
+
+
+def test_what_expires_may_exceed_the_pool():
+    """A lease may have received GPUs after the round began."""
+    apps = [app(n, job(2, held=Allocation({"m0": 2})), expiring={"m0": 2}) for n in "ab"]
+    view = round_of({"m0": 4}, *apps, pool={"m0": 3})
+    assert [dict(t.own) for t in takers_of(view)] == [{"m0": 2}, {"m0": 1}]
+    outcome = BestEffort().allocate(view, {})
+    assert {name: award.gpus.size for name, award in outcome.awards.items()} == {"a": 2}

@@ -73,11 +73,10 @@ class Division:
         self.view = view
         self.grants: list[Grant] = []
         self.misses: list[Miss] = []
-        self._pinned = {name: pinned(app, view) for name, app in view.apps.items()}
+        self._pinned = pinned(view)
         self._pool = view.pool
         for fixed in self._pinned.values():
-            if fixed:
-                self._pool = self._pool - fixed
+            self._pool = self._pool - fixed
         self.room = Room(self._pool, view.cluster)
         self._of_app = {t.app.id: t.app.needs for t in takers}
 
@@ -172,7 +171,7 @@ class Division:
         best: dict[str, Grant] = {}
         for grant in sorted(self.grants, key=lambda g: g.rank):
             name = grant.taker.app.id
-            gpus[name] = gpus[name] + grant.gpus
+            gpus[name] = gpus.get(name, NOTHING) + grant.gpus
             best.setdefault(name, grant)
         first: dict[str, Miss] = {}
         for miss in self.misses:

@@ -80,11 +80,14 @@ def slowdown(job: JobReport, level: Level) -> float:
     return job.slowdown[min(level, len(job.slowdown) - 1)]
 
 
-def pinned(app: AppView, view: RoundView) -> Allocation:
-    """GPUs of the pool from which an app's jobs must not be taken: they save no checkpoint."""
-    if not app.report.pinned:
-        return NOTHING
-    return app.expiring & app.report.pinned & view.pool
+def pinned(view: RoundView) -> dict[str, Allocation]:
+    """GPUs of the pool from which jobs must not be taken, by app: they save no checkpoint."""
+    left, out = view.pool, {}
+    for name, app in view.apps.items():
+        if app.report.pinned:
+            out[name] = app.expiring & app.report.pinned & left
+            left = left - out[name]
+    return out
 
 
 def takers_of(view: RoundView) -> list[Taker]:
@@ -93,15 +96,21 @@ def takers_of(view: RoundView) -> list[Taker]:
     Apps that have not reported sit the round out.
     """
     out: list[Taker] = []
-    for app in view.apps.values():
+    fixed = pinned(view)
+    # Leases may have received GPUs since the round began: what expires may exceed the pool.
+    left = view.pool
+    for gpus in fixed.values():
+        left = left - gpus
+    for name, app in view.apps.items():
         if not app.answered or not app.needs:
             continue
-        fixed = pinned(app, view)
-        settled = app
-        if fixed:
-            settled = replace(app, kept=app.kept + fixed, expiring=app.expiring - fixed)
-        if settled.needs:
-            out.extend(taker for taker in _of_app(settled, view) if taker.most)
+        stays = fixed.get(name, NOTHING)
+        expiring = (app.expiring - stays if stays else app.expiring) & left
+        left = left - expiring
+        if stays or expiring != app.expiring:
+            app = replace(app, kept=app.kept + stays, expiring=expiring)
+        if app.needs:
+            out.extend(taker for taker in _of_app(app, view) if taker.most)
     return out
 
 
@@ -109,7 +118,7 @@ def _of_app(app: AppView, view: RoundView) -> Iterator[Taker]:
     jobs = app.report.jobs or unlisted(app, view)
     kept = _dealt(app.kept, jobs, [job.max_gpus for job in jobs], view)
     room = [max(0, job.max_gpus - k.size) for job, k in zip(jobs, kept, strict=True)]
-    own = _dealt(app.expiring & view.pool, jobs, room, view)
+    own = _dealt(app.expiring, jobs, room, view)
     for i, job in enumerate(jobs):
         yield Taker(app, job, i, kept[i], own[i])
 
