@@ -248,15 +248,20 @@ class ElasticTrainer:
             self._formed = True
         if not self._attached:
             states = [self._replica.streams.state, *self._random_states]
-            self._together("attach", (states,), lambda _: self._replica.attach())
+            limit_s = self._group.start_timeout_s
+            self._together("attach", (states,), lambda _: self._replica.attach(), limit_s)
             self._attached = True
 
     def _together(
-        self, method: str, arguments: tuple[Any, ...], local: Callable[[Callable[[], None]], Any]
+        self,
+        method: str,
+        arguments: tuple[Any, ...],
+        local: Callable[[Callable[[], None]], Any],
+        limit_s: float | None = None,
     ) -> tuple[Any, list[Any]]:
         assert self._group is not None
         try:
-            return self._group.alongside(method, arguments, local)
+            return self._group.alongside(method, arguments, local, limit_s)
         except BaseException as error:
             # The ranks may have stopped at different steps.
             self._give_up(error)

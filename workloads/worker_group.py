@@ -126,7 +126,7 @@ class WorkerGroup:
         step_timeout_s: float,
     ) -> None:
         self.world = world
-        self._start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
+        self.start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
         shipped = ray.put(spec)
         bundles = lease.bundle_specs
         self._workers = [
@@ -135,10 +135,10 @@ class WorkerGroup:
 
     def form(self, device: Any, pick_port: Callable[[], int]) -> None:
         """Wait for the processes and make them a process group, with this one as rank 0."""
-        answers = self._collect([w.ready for w in self._workers], self._start_timeout_s, "start")
+        answers = self._collect([w.ready for w in self._workers], self.start_timeout_s, "start")
         for worker, (pid, node_id) in zip(self._workers, answers, strict=True):
             worker.pid, worker.node_id = pid, node_id
-        start_s, step_s = self._start_timeout_s, self._step_timeout_s
+        start_s, step_s = self.start_timeout_s, self._step_timeout_s
         host = ray.util.get_node_ip_address()
         rendezvous.use_interface_of(host)
         self._store = rendezvous.open_store(host, pick_port, start_s)
