@@ -219,6 +219,19 @@ def test_parent_child_metrics_params_and_tags(uri: str) -> None:
     assert history(uri, by_id["t2"], "loss") == [(40, 3.0)]
 
 
+def test_figures_that_come_with_a_trials_end_are_logged_at_its_last_step(uri: str) -> None:
+    callback = ThemisMLflowCallback(uri, app="vgg")
+    trial = Trial("t1")
+    start(callback, trial)
+    report(callback, [trial], trial, 5, loss=1.0)
+    metrics.publish("t1", known(r=0.6))
+    complete(callback, trial)
+    callback.on_experiment_end(trials=[trial])
+    (parent,), (child,) = runs(uri)
+    assert history(uri, child, "themis/r") == [(5, 0.6)]
+    assert history(uri, parent, "themis/r") == [(5, 0.6)]
+
+
 def test_without_themis_scheduler_the_users_metrics_are_logged(uri: str) -> None:
     callback = ThemisMLflowCallback(uri)
     trial = Trial("t1")
@@ -250,7 +263,8 @@ def test_a_resumed_trial_with_another_config_keeps_its_run_and_params(uri: str) 
     callback = ThemisMLflowCallback(uri)
     trial = Trial("t1")
     for step, gpus in enumerate((1, 2, 4), start=1):
-        metrics.publish("t1", known(gpus=gpus, lease=f"lease-{gpus}", leases=step))
+        so_far = tuple(f"node:{count}" for count in (1, 2, 4)[:step])
+        metrics.publish("t1", known(gpus=gpus, lease=f"lease-{gpus}", leases=step, history=so_far))
         start(callback, trial)
         report(callback, [trial], trial, step, loss=1.0 / step)
         trial.config = {**trial.config, "lr": 0.01 * step}
@@ -259,6 +273,7 @@ def test_a_resumed_trial_with_another_config_keeps_its_run_and_params(uri: str) 
     (parent,), (child,) = runs(uri)
     assert child.data.params["lr"] == "0.1"
     assert child.data.tags["themis.lease"] == "lease-4"
+    assert child.data.tags["themis.history"] == "node:1 > node:2 > node:4"
     assert history(uri, child, "themis/gpus") == [(1, 1), (2, 2), (3, 4)]
     assert {run.info.status for run in (parent, child)} == {"FINISHED"}
 
@@ -404,7 +419,7 @@ def test_tune_run(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setattr(metrics, "latest", _publish_for)
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         analysis = tune.run(
             _train,
@@ -487,6 +502,8 @@ class Server:
         self._process = subprocess.Popen(
             command,
             cwd=self._folder,
+            # Its runners of background jobs would double the time that it takes to start.
+            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -498,7 +515,8 @@ class Server:
             said.append(line)
             if re.search("Application startup complete", line):
                 # Keep the pipe empty, or the server blocks on it.
-                threading.Thread(target=self._process.stdout.read, daemon=True).start()
+                self._reader = threading.Thread(target=self._process.stdout.read, daemon=True)
+                self._reader.start()
                 return
         raise AssertionError("".join(said))
 
@@ -506,6 +524,9 @@ class Server:
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            self._reader.join()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
             self._process = None
 
 
@@ -520,6 +541,7 @@ def server(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_server_that_is_down_for_a_while_gets_every_point(
@@ -530,14 +552,15 @@ def test_a_server_that_is_down_for_a_while_gets_every_point(
     start(callback, trial)
     report(callback, [trial], trial, 1, loss=1.0)
     assert callback._tracker is not None
-    assert callback._tracker.drain(60)
+    assert callback._tracker.drain(200)
     server.kill()
     for step in range(2, 12):
         report(callback, [trial], trial, step, loss=float(step))
     assert not callback._tracker.drain(0.5)
     server.start()
-    assert callback._tracker.drain(60)
+    assert callback._tracker.drain(200)
     complete(callback, trial)
+    callback.flush_timeout_s = 200
     callback.on_experiment_end(trials=[trial])
     (parent,), (child,) = runs(uri)
     assert history(uri, child, "loss") == [(s, float(s)) for s in range(1, 12)]
@@ -630,6 +653,28 @@ def test_what_fails_for_a_while_is_repeated_in_order(caplog: pytest.LogCaptureFi
     assert store.done == [("open", ""), ("open", "t"), ("FINISHED", "t"), ("FINISHED", "")]
     assert caplog.text.count("training goes on") == 1
     assert "secret" not in caplog.text
+
+
+def test_a_trial_that_comes_and_goes_during_a_slow_write_loses_nothing() -> None:
+    free, busy = threading.Event(), threading.Event()
+
+    def trouble(what: str, key: str) -> None:
+        if (what, key) == ("log", "slow"):
+            busy.set()
+            assert free.wait(60)
+
+    store = FakeStore(trouble)
+    made = tracker(store)
+    made.open(RunSpec("slow", "slow"))
+    made.add(point("slow", 1))
+    assert busy.wait(60)
+    made.open(RunSpec("quick", "quick"))
+    made.add(point("quick", 1))
+    made.end("quick", "FINISHED")
+    free.set()
+    assert made.finish(lambda key: "FINISHED", 60) == 0
+    assert store.values == {"slow": [1], "quick": [1]}
+    assert store.done[-2:] == [("FINISHED", "quick"), ("FINISHED", "")]
 
 
 def test_what_is_refused_is_lost_and_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -218,7 +218,7 @@ class Tracker:
         """Write everything that waits; what fails stays, or is put back."""
         self._open_runs()
         while self._write_points():
-            pass
+            self._open_runs()
         self._close_runs()
         with self._wake:
             verdict, lost = self._verdict, self._lost
@@ -244,11 +244,14 @@ class Tracker:
                     del self._specs[spec.key]
 
     def _write_points(self) -> bool:
-        """Write the points of one run; False when none wait."""
+        """Write the points of one run; False when none wait.
+
+        A run that was asked for since the last look is opened before its points are written.
+        """
         with self._wake:
-            if not self._points:
-                return False
-            key = self._points[0].key
+            key = next((p.key for p in self._points if p.key not in self._specs), None)
+            if key is None:
+                return bool(self._points)
             self._sending = [points for points in self._points if points.key == key]
             self._points = deque(points for points in self._points if points.key != key)
             sending = self._sending
@@ -272,9 +275,11 @@ class Tracker:
     def _close_runs(self) -> None:
         while True:
             with self._wake:
-                key, status = next(iter(self._ends.items()), (None, ""))
-            if key is None:
-                return
+                busy = {points.key for points in self._points}.union(self._specs)
+                key = next((key for key in self._ends if key not in busy), None)
+                if key is None:
+                    return
+                status = self._ends[key]
             if self._store.is_open(key):
                 self._refused(functools.partial(self._store.close, key, status))
             with self._wake:

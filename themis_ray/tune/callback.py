@@ -100,11 +100,12 @@ class ThemisMLflowCallback(Callback):  # type: ignore[misc]
 
     def _reset(self) -> None:
         self._tracker: Tracker | None = None
-        # Trials of this process: those started, the lease last told of each whose run is open, and
-        # the status of each that is over.
+        # Trials of this process: those started, the lease last told of each whose run is open,
+        # the status of each that is over, and the figures last logged of each.
         self._started: set[str] = set()
         self._lease: dict[str, str] = {}
         self._ended: dict[str, str] = {}
+        self._logged: dict[str, TrialMetrics] = {}
         self._app_step = 0
 
     # -- Tune's hooks -------------------------------------------------------------------------
@@ -124,31 +125,22 @@ class ThemisMLflowCallback(Callback):  # type: ignore[misc]
     ) -> None:
         """Log a report."""
         users = user_metrics(result)
-        step = training_step(result)
         known = metrics.latest(trial.trial_id)
         ours = themis_metrics(known) if known else {}
         # In place: Tune's own loggers come after this callback and read the same dict.
         result.update(ours)
-        tracker = self._open(trial, known)
-        now_ms = time.time_ns() // 1_000_000
-        tags = self._new_lease(trial.trial_id, known) if known else {}
-        tracker.add(Points(trial.trial_id, {**users, **ours}, step, now_ms, tags))
-        if known:
-            self._app_step = max(self._app_step, app_step(trials, trial, step))
-            self._log_app(tracker, known)
+        self._open(trial, known)
+        self._log(trials, trial, training_step(result), known, {**users, **ours})
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Close the trial's run as finished."""
-        self._end(trial, FINISHED)
-        known = metrics.latest(trial.trial_id)
-        if known and self._tracker is not None:
-            self._log_app(self._tracker, known)  # with the last trial: the r that the app ended on
+        self._end(trials, trial, FINISHED)
 
     @_never_raises
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Close the trial's run as failed."""
-        self._end(trial, FAILED)
+        self._end(trials, trial, FAILED)
 
     @_never_raises
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
@@ -190,26 +182,41 @@ class ThemisMLflowCallback(Callback):  # type: ignore[misc]
             self._tracker.open(RunSpec(trial.trial_id, str(trial), tags, params))
         return self._tracker
 
-    def _log_app(self, tracker: Tracker, known: TrialMetrics) -> None:
-        """The app's own figures, on the parent."""
-        values = themis_metrics(known)
-        of_app = {name: value for name, value in values.items() if name in _APP_METRICS}
+    def _log(
+        self,
+        trials: list[Any],
+        trial: Any,
+        step: int,
+        known: TrialMetrics | None,
+        values: Mapping[str, float],
+    ) -> None:
+        """Log values of a trial, and those of the app that came with them."""
+        tracker = self._open(trial, known)
         now_ms = time.time_ns() // 1_000_000
-        tracker.add(Points(PARENT, of_app, self._app_step, now_ms, {POLICY_TAG: known.policy}))
+        tags: dict[str, str] = {}
+        if known:
+            if self._lease[trial.trial_id] != known.lease:
+                history = " > ".join(known.history)
+                tags = {LEASE_TAG: known.lease, HISTORY_TAG: history, POLICY_TAG: known.policy}
+            self._lease[trial.trial_id] = known.lease
+            self._logged[trial.trial_id] = known
+        tracker.add(Points(trial.trial_id, values, step, now_ms, tags))
+        if known:
+            self._app_step = max(self._app_step, app_step(trials, trial, step))
+            of_app = {name: value for name, value in values.items() if name in _APP_METRICS}
+            tracker.add(Points(PARENT, of_app, self._app_step, now_ms, {POLICY_TAG: known.policy}))
 
-    def _new_lease(self, trial_id: str, known: TrialMetrics) -> dict[str, str]:
-        """Tags, when the trial has come to another lease."""
-        if self._lease.get(trial_id) == known.lease:
-            return {}
-        self._lease[trial_id] = known.lease
-        history = " > ".join(known.history)
-        return {LEASE_TAG: known.lease, HISTORY_TAG: history, POLICY_TAG: known.policy}
-
-    def _end(self, trial: Any, status: str) -> None:
+    def _end(self, trials: list[Any], trial: Any, status: str) -> None:
         if trial.trial_id not in self._started:
             # It never ran, so it gets no run; one of an earlier driver is closed at the end.
             return
-        tracker = self._open(trial, metrics.latest(trial.trial_id))
+        known = metrics.latest(trial.trial_id)
+        tracker = self._open(trial, known)
+        if known and known != self._logged.get(trial.trial_id):
+            # Tune keeps a trial's last report from its scheduler when a stop criterion is met, so
+            # that the figures for it come only now, and with the last trial those of the app.
+            step = training_step(trial.last_result or {})
+            self._log(trials, trial, step, known, themis_metrics(known))
         self._ended[trial.trial_id] = status
         # A trial that runs again (a retry, a restored driver) opens its run again.
         self._lease.pop(trial.trial_id, None)
