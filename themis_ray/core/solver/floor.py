@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from themis_ray.core.cluster import Allocation
-from themis_ray.core.solver.instance import ONE_RACK, Shape
+from themis_ray.core.solver.instance import ANYWHERE, ONE_RACK, Shape
 
 Bundle = dict[str, int]
 
@@ -65,7 +64,8 @@ class Floor:
         if shape.rack == ONE_RACK:
             done = self._place_in_one_rack(shape, bundle)
         else:
-            done = self._place_parts(shape.parts, shape.rack[1:] or None, bundle)
+            rack = None if shape.rack == ANYWHERE else shape.rack[1:]
+            done = self._place_parts(shape.parts, rack, bundle)
         if done:
             return bundle
         self.give(bundle)
@@ -113,8 +113,8 @@ def place_all(
 ) -> tuple[dict[int, Bundle], list[int]]:
     """Place one shape for each bidder, the hardest first.
 
-    Pinned shapes first, then those bound to a rack from large to small, then all other parts from
-    large to small, whoever wants them.
+    All named machines first, then parts bound to a rack, the largest shape first, then all other
+    parts from large to small, whoever wants them.
 
     Args:
         floor: The free GPUs; what is placed is taken.
@@ -130,17 +130,30 @@ def place_all(
 
     bundles: dict[int, Bundle] = {}
     failed: list[int] = []
-    loose = {a: s for a, s in wanted.items() if not s.pinned and s.rack != ONE_RACK}
-    bound = [a for a in wanted if a not in loose]
-    order = {a: (not wanted[a].pinned, rank(wanted[a].size), a) for a in bound}
+    for app in sorted(wanted):
+        pinned = wanted[app].pinned
+        if all(floor.free[machine] >= count for machine, count in pinned):
+            bundles[app] = dict(pinned)
+            floor.take(bundles[app])
+        else:
+            failed.append(app)
+    rest = {a: wanted[a]._replace(pinned=()) for a in bundles if wanted[a].parts}
+    bound = [a for a, shape in rest.items() if shape.rack != ANYWHERE]
+    order = {a: (rank(rest[a].size), a) for a in bound}
     for app in sorted(bound, key=order.__getitem__):
-        bundle = floor.place(wanted[app])
+        bundle = floor.place(rest.pop(app))
         if bundle is None:
+            floor.give(bundles.pop(app))
             failed.append(app)
         else:
-            bundles[app] = bundle
-    _place_loose(floor, loose, bundles, failed)
+            _merge(bundles[app], bundle)
+    _place_loose(floor, rest, bundles, failed)
     return bundles, failed
+
+
+def _merge(bundle: Bundle, more: Bundle) -> None:
+    for machine, count in more.items():
+        bundle[machine] = bundle.get(machine, 0) + count
 
 
 def _place_loose(
@@ -148,8 +161,6 @@ def _place_loose(
 ) -> None:
     pieces = sorted(((-part, app) for app, shape in loose.items() for part in shape.parts))
     lost: set[int] = set()
-    for app in loose:
-        bundles[app] = {}
     for part, app in pieces:
         if app in lost:
             continue
@@ -159,10 +170,5 @@ def _place_loose(
             floor.give(bundles.pop(app))
             continue
         floor.change(machine, part)
-        bundles[app][machine] = bundles[app].get(machine, 0) - part
+        _merge(bundles[app], {machine: -part})
     failed += sorted(lost)
-
-
-def allocations(bundles: Mapping[int, Bundle], apps: Iterable[int]) -> dict[int, Allocation]:
-    """The bundles as allocations, for all of ``apps``."""
-    return {app: Allocation(bundles.get(app, {})) for app in apps}

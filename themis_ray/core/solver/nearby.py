@@ -52,13 +52,13 @@ def best_nearby(problem: Problem, prices: Prices, effort: Effort, deadline: Dead
 
     It ends when the columns left out are proved useless, or when effort or time are spent.
     """
-    finite = np.sort(prices.shortfall[problem.allowed])
-    wanted = int(np.unique(problem.model.app[problem.columns]).size) + effort.columns
+    finite = prices.shortfall[problem.allowed]
+    wanted = int(problem.able.size) + effort.columns
     best: IntegerSolution | None = None
     bound = prices.bound if finite.size else 0.0
     while finite.size:
         everything = wanted >= finite.size
-        reach = np.inf if everything else float(finite[wanted - 1])
+        reach = np.inf if everything else float(np.partition(finite, wanted - 1)[wanted - 1])
         columns, fixed = _in_question(problem, prices, reach)
         if best is not None and columns.size > effort.most_columns:
             break
@@ -92,8 +92,7 @@ def _in_question(problem: Problem, prices: Prices, reach: float) -> tuple[Ints, 
 
 def _must_win(problem: Problem) -> Bools:
     """The counted bidders, when all of them must win."""
-    able = np.unique(problem.model.app[problem.columns])
-    everyone = int(problem.counted[able].sum()) == problem.must
+    everyone = int(problem.counted[problem.able].sum()) == problem.must
     return problem.counted & everyone
 
 
@@ -101,5 +100,5 @@ def _next_size(finite: np.ndarray, wanted: int, bound: float, found: IntegerSolu
     """Enough columns to prove the optimum when the gap is known, else three times as many."""
     if found is None:
         return 3 * wanted
-    enough = int(np.searchsorted(finite, bound - found.value, side="right"))
+    enough = int((finite <= bound - found.value).sum())
     return max(wanted + 1, min(enough, finite.size))

@@ -56,16 +56,20 @@ def fill_racks(
         The placement, and the bidders of ``option`` that have no place yet.
     """
     sizes = np.asarray([shape.size for shape in instance.shapes], dtype=np.int64)[instance.shape]
-    bound = {a: int(sizes[o]) for a, o in option.items() if _is_bound(instance, o)}
-    loose = [a for a in sorted(option, key=lambda a: (-sizes[option[a]], a)) if a not in bound]
+    pins = _reserve_pins(instance, option, floor)
+    movable = [a for a in option if a not in pins]
+    bound = {a: int(sizes[option[a]]) for a in movable if _is_bound(instance, option[a])}
+    loose = [a for a in movable if a not in bound]
+    loose.sort(key=lambda a: (-sizes[option[a]], a))
     machines: dict[str, dict[str, int]] = {}
     for machine, free in floor.free.items():
         machines.setdefault(instance.rack_of[machine], {})[machine] = free
     room = {rack: sum(free.values()) for rack, free in machines.items()}
-    by_rack = spread(bound, room, _homes_of_pinned(instance, option, bound))
+    by_rack = spread(bound, room)
     placed = Placement()
     waiting: list[int] = []
     planned = sum(int(sizes[o]) for o in option.values())
+    planned -= sum(sum(reserved.values()) for reserved in pins.values())
     worths = [_worth(instance, option, prices, keenness) for keenness in (SAVE, FILL)]
     for rack, apps in by_rack.items():
         fillers = loose[:: max(1, len(loose) // FILLERS)][:FILLERS]
@@ -80,6 +84,8 @@ def fill_racks(
                 planned -= int(sizes[option[app]])
         loose = [a for a in loose if a not in placed.option]
         waiting = [a for a in [*waiting, *apps] if a not in placed.option]
+    for reserved in pins.values():
+        floor.give(reserved)
     return placed, [app for app in option if app not in placed.option]
 
 
@@ -101,22 +107,20 @@ def _worth(
     return keenness * paid - prices.shortfall + reward[instance.app]
 
 
-def _homes_of_pinned(
-    instance: Instance, option: Mapping[int, int], bound: dict[int, int]
-) -> dict[int, str]:
-    """The rack of bidders that ask for named machines of one rack."""
-    homes = {}
-    for app in bound:
-        shape = instance.shapes[instance.shape[option[app]]]
-        if shape.pinned:
-            homes[app] = instance.rack_of[shape.pinned[0][0]]
-    return homes
+def _reserve_pins(instance: Instance, option: Mapping[int, int], floor: Floor) -> dict[int, Bundle]:
+    """Take the named machines of all bidders, so that nobody else is put there."""
+    pins: dict[int, Bundle] = {}
+    for app, o in option.items():
+        pinned = dict(instance.shapes[instance.shape[o]].pinned)
+        if pinned and all(floor.free[machine] >= count for machine, count in pinned.items()):
+            floor.take(pinned)
+            pins[app] = pinned
+    return pins
 
 
 def _is_bound(instance: Instance, option: int) -> bool:
     """Whether the option's GPUs must lie in one rack, any or a certain one."""
-    shape = instance.shapes[instance.shape[option]]
-    return shape.rack != ANYWHERE or len({instance.rack_of[m] for m, _ in shape.pinned}) == 1
+    return bool(instance.shapes[int(instance.shape[option])].rack != ANYWHERE)
 
 
 def _fill(

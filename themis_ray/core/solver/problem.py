@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -45,6 +45,14 @@ class Problem:
     def columns(self) -> Ints:
         """The columns that may be chosen."""
         return np.flatnonzero(self.allowed)
+
+    @cached_property
+    def able(self) -> Ints:
+        """The bidders that may choose a column."""
+        present, starts = self.model.segments
+        if not present.size:
+            return present
+        return present[np.logical_or.reduceat(self.allowed, starts)]
 
     @cached_property
     def offers(self) -> Floats:
@@ -114,38 +122,45 @@ def best_columns(model: Model, score: Floats) -> Ints:
     return hits[first]
 
 
-def rescale(problem: Problem, prices: Prices) -> Prices:
+def paid(problem: Problem, prices: Prices) -> Floats:
+    """What each column's parts cost."""
+    cost: Floats = (problem.model.needs @ prices.parts)[problem.model.placed]
+    return cost
+
+
+def rescale(problem: Problem, prices: Prices, cost: Floats, near: Ints) -> Prices:
     """The prices, all raised or lowered by the factor that gives the least bound.
 
     With one bidder less, all prices fall by about as much; one number makes up for most of it,
     without another linear program. The bound is convex in the factor.
+
+    Args:
+        problem: The problem without the bidder.
+        prices: The prices with it.
+        cost: What each column costs at these prices, see :func:`paid`.
+        near: The columns that are looked at in the search for the factor; at the end all are.
     """
-    paid = _paid(problem, prices)
-    model = problem.model
-    premium = prices.premium * problem.counted[model.app]
-    offers = problem.offers + premium
+    model, apps = problem.model, problem.counted.size
+    offers = problem.offers + prices.premium * problem.counted[model.app]
+    some_offers, some_cost = offers[near], cost[near]
+    starts = np.flatnonzero(np.diff(model.app[near], prepend=-1))
 
     def bound(factor: float) -> float:
-        bargains = best_by_app(model, offers - factor * paid, problem.counted.size)
-        return float(bargains.sum()) + factor * prices.rents - prices.premium * problem.must
+        net = some_offers - factor * some_cost
+        bargains = np.maximum.reduceat(net, starts) if net.size else net
+        return float(np.maximum(bargains, 0.0).sum()) + factor * prices.rents
 
     factor = _least(bound, LOWEST_FACTOR, 1.0)
-    net = offers - factor * paid
-    bargain = best_by_app(model, net, problem.counted.size)
-    return replace(
-        prices,
-        parts=prices.parts * factor,
-        bargain=bargain,
-        rents=prices.rents * factor,
-        shortfall=bargain[model.app] - net,
-        bound=float(bargain.sum()) + factor * prices.rents - prices.premium * problem.must,
+    net = offers - factor * cost
+    bargain = best_by_app(model, net, apps)
+    return Prices(
+        prices.parts * factor,
+        prices.premium,
+        bargain,
+        prices.rents * factor,
+        bargain[model.app] - net,
+        float(bargain.sum()) + factor * prices.rents - prices.premium * problem.must,
     )
-
-
-def _paid(problem: Problem, prices: Prices) -> Floats:
-    """The price of each column's parts."""
-    paid: Floats = (problem.model.needs @ prices.parts)[problem.model.placed]
-    return paid
 
 
 def _least(function: Callable[[float], float], low: float, high: float) -> float:

@@ -8,24 +8,16 @@ SWAPS = 2000
 NEIGHBOURS = 12
 
 
-def spread(
-    bound: Mapping[int, int], room: Mapping[str, int], homes: Mapping[int, str]
-) -> dict[str, list[int]]:
+def spread(bound: Mapping[int, int], room: Mapping[str, int]) -> dict[str, list[int]]:
     """Bidders by rack: large ones first by best fit, then swaps that even overflows out.
 
     Args:
         bound: The GPUs that each bidder wants.
         room: The free GPUs of each rack.
-        homes: The rack of bidders that can be nowhere else.
     """
     apps: dict[str, list[int]] = {rack: [] for rack in room}
     left = dict(room)
-    fixed: dict[str, list[int]] = {rack: [] for rack in room}
-    for app, rack in homes.items():
-        fixed[rack].append(app)
-        left[rack] -= bound[app]
-    movable = [app for app in bound if app not in homes]
-    for app in sorted(movable, key=lambda a: (-bound[a], a)):
+    for app in sorted(bound, key=lambda a: (-bound[a], a)):
         fits = [rack for rack in left if left[rack] >= bound[app]]
         # When it fits nowhere, where it overflows least.
         rack = min(fits, key=left.__getitem__) if fits else max(left, key=left.__getitem__)
@@ -34,7 +26,7 @@ def spread(
     for _ in range(SWAPS):
         if not _swap_once(apps, left, bound):
             break
-    return {rack: fixed[rack] + apps[rack] for rack in room}
+    return apps
 
 
 def _swap_once(apps: dict[str, list[int]], left: dict[str, int], bound: Mapping[int, int]) -> bool:

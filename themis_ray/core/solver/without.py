@@ -20,7 +20,10 @@ from themis_ray.core.solver.naming import chosen_by_app
 from themis_ray.core.solver.nearby import Effort, best_nearby
 from themis_ray.core.solver.outcome import EXACT
 from themis_ray.core.solver.placing import Placement
-from themis_ray.core.solver.problem import Prices, Problem, rescale
+from themis_ray.core.solver.problem import Prices, Problem, paid, rescale
+
+# Columns per bidder, on average, that tell how far prices fall without one bidder.
+NEAR = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,12 @@ class Counterfactuals:
         self._effort = effort
         self._placing = placing and maximiser.forgets
         self._deadline = deadline
+        self._cost = paid(base.problem, base.prices)
+        shortfall, count = base.prices.shortfall, NEAR * max(1, base.problem.able.size)
+        reach = np.inf
+        if shortfall.size > count:
+            reach = float(np.partition(shortfall, count)[count])
+        self._near = np.flatnonzero(shortfall <= reach)
 
     def without(self, app: int) -> Absence:
         """The best for the others."""
@@ -93,7 +102,7 @@ class Counterfactuals:
         value = _gain(problem, before)
         if prices.bound - value <= EXACT / 10 or self._deadline.passed():
             return Absence(before, before, value, max(value, prices.bound))
-        prices = rescale(problem, prices)
+        prices = rescale(problem, prices, self._cost, self._near)
         near = best_nearby(problem, prices, self._effort, self._deadline)
         if near.solution is None:
             return Absence(before, before, value, max(value, near.bound))
