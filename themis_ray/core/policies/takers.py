@@ -105,8 +105,10 @@ def takers_of(view: RoundView) -> list[Taker]:
         if not app.answered or not app.needs:
             continue
         stays = fixed.get(name, NOTHING)
-        expiring = (app.expiring - stays if stays else app.expiring) & left
-        left = left - expiring
+        expiring = app.expiring
+        if expiring:
+            expiring = (expiring - stays) & left
+            left = left - expiring
         if stays or expiring != app.expiring:
             app = replace(app, kept=app.kept + stays, expiring=expiring)
         if app.needs:
