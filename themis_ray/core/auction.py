@@ -123,6 +123,7 @@ def run_auction(
         factors[table.app] = _factor(math.fsum(done.logs.values()) / power)
         harm[table.app] = done.logs
         slack[table.app] = done.slack / power
+    served = [w for t, w in zip(bids, powers, strict=True) if best.wins[t.app].value > 0]
     wanted = {table.app: solver.wanted(i) for i, table in enumerate(bids)}
     won = {table.app: best.wins[table.app].gpus for table in bids}
     kept, fractions = _pay(won, factors, bids, payment, random.Random(seed))
@@ -133,9 +134,7 @@ def run_auction(
         lease_fraction=fractions,
         leftover=_left(pool, kept),
         log_nash_welfare=best.log_welfare,
-        gap=_gap(
-            best, math.fsum(p for t, p in zip(bids, powers, strict=True) if best.wins[t.app].value)
-        ),
+        gap=_gap(best, math.fsum(served)),
         log_bound=best.bound,
         values={table.app: best.wins[table.app].value for table in bids},
         harm=harm,
@@ -148,17 +147,29 @@ def _checked(
     pool: Allocation, bids: Sequence[BidTable], weights: Mapping[str, float]
 ) -> list[float]:
     seen: set[str] = set()
+    largest = max(pool.values(), default=0)
     powers = []
     for table in bids:
         if table.app in seen:
             raise BidError(f"app {table.app!r} bids twice; send one table for each app")
         seen.add(table.app)
-        check_against_offer(table, pool)
+        if not _fits(table, pool, largest):
+            check_against_offer(table, pool)
         weight = float(weights.get(table.app, 1.0))
         if not 0 < weight < math.inf:
             raise BidError(f"app {table.app!r} has weight {weight}; use a positive number")
         powers.append(weight)
     return powers
+
+
+def _fits(table: BidTable, pool: Allocation, largest: int) -> bool:
+    """Whether each row fits; quicker than the check that also says what is wrong."""
+    return all(
+        row.size <= pool.size
+        and (not row.parts or row.parts[0] <= largest)
+        and (not row.pinned or row.pinned <= pool)
+        for row in table.rows
+    )
 
 
 def _factor(cost: float) -> float:
