@@ -89,3 +89,6 @@ class MissingExtraError(ThemisError):
         )
         self.package = package
         self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        return type(self), (self.package, self.extra)
