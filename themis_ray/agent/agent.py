@@ -92,7 +92,7 @@ class Agent:
             return known
         table = self.slowdowns.setdefault(model, SlowdownTable())
         trial = TrialState(trial_id, len(self.trials), iterations_total, IterationTimer(table))
-        trial.model = model
+        trial.model, trial.idle_since_s = model, self.started_s
         self.trials[trial_id] = trial
         return trial
 
@@ -139,7 +139,7 @@ class Agent:
             trial.attained_gpu_s += trial.allocation.size * max(0.0, now - trial.granted_s)
         trial.phase = TrialPhase.DONE if done else TrialPhase.IDLE
         trial.allocation, trial.leave_by_s, trial.group = NOTHING, None, ""
-        trial.reports_in_lease = 0
+        trial.reports_in_lease, trial.idle_since_s = 0, now
 
     def trial_leaves(self, trial_id: str) -> None:
         """A trial has been told to pause; it keeps its GPUs until it has."""
@@ -262,7 +262,8 @@ class Agent:
             t_ideal_s=outlook.t_ideal_s,
             wants=self.wants(),
             gang=self.settings.trial_min,
-            jobs=self._job_reports(),
+            jobs=self._job_reports(now),
+            elapsed_s=outlook.elapsed_s,
             pinned=total(
                 [t.allocation for t in self.trials.values() if t.holds and not t.preemptible]
             ),
@@ -310,7 +311,10 @@ class Agent:
         for trial_id, allocation in given.items():
             out.append(self._start(self.trials[trial_id], allocation, now))
             idle = idle - allocation
-        if idle and len(given) == len(waiting) and not self._grow(idle, now):
+        # What is on its way may make a gang of what is idle.
+        coming = any(x.pending for x in self.leases)
+        spare = idle and len(given) == len(waiting) and not coming
+        if spare and not self._grow(idle, now):
             out.extend(self._give_back(idle, now))
         else:
             self._idle_since_s = None
@@ -437,21 +441,27 @@ class Agent:
         totals = sorted(t.iterations_total for t in self.trials.values())
         return totals[len(totals) // 2] if totals else 1.0
 
-    def _job_reports(self) -> tuple[ev.JobReport, ...]:
+    def _job_reports(self, now: float) -> tuple[ev.JobReport, ...]:
         median = self._median_iter_s()
-        return tuple(
-            ev.JobReport(
-                id=t.id,
-                iterations_left=t.iterations_left,
-                serial_iter_s=t.timer.serial_iter_s or median,
-                min_gpus=self.settings.trial_min,
-                max_gpus=self.settings.trial_max,
-                iterations_done=t.iterations_done,
-                attained_gpu_s=t.attained_gpu_s,
-                model=t.model,
-            )
-            for t in self.trials.values()
-            if t.live
+        return tuple(self._job_report(t, median, now) for t in self.trials.values() if t.live)
+
+    def _job_report(self, trial: TrialState, median: float, now: float) -> ev.JobReport:
+        size = self.settings.trial_max
+        return ev.JobReport(
+            id=trial.id,
+            iterations_left=trial.iterations_left,
+            serial_iter_s=trial.timer.serial_iter_s or median,
+            min_gpus=self.settings.trial_min,
+            max_gpus=size,
+            iterations_done=trial.iterations_done,
+            attained_gpu_s=trial.attained_gpu_s,
+            model=trial.model,
+            held=trial.allocation,
+            started_ago_s=max(0.0, now - trial.granted_s) if trial.leases else None,
+            waited_s=0.0 if trial.holds else max(0.0, now - trial.idle_since_s),
+            slowdown=tuple(self._slowdown(size, level) for level in Level),
+            restart_s=trial.timer.restart_s,
+            spans=True,  # each GPU has a process of its own
         )
 
 

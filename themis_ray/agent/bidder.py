@@ -124,8 +124,7 @@ def _rows_of_size(
         rest = size - pinned.size
         parts = _parts(outlook, rest) if rest else ()
         rows.insert(0, BidRow(outlook.r(whole, moved=rest / size), pinned, parts))
-    rigid = outlook.trial_min == outlook.trial_max
-    if rows[-1].parts[0] > 1 and not rigid:
+    if rows[-1].parts[0] > 1:
         ones = (1,) * size
         for level in (Level.RACK, Level.CLUSTER):
             rows.append(BidRow(outlook.r(whole, level, moved=1.0), parts=ones, level=level))

@@ -45,28 +45,11 @@ def place(
     largest: int,
     racks: Mapping[str, str],
 ) -> dict[str, Allocation]:
-    """Give idle GPUs to waiting trials, each trial's as near together as can be.
-
-    A rigid gang (``smallest == largest``) is placed on one machine or not at all, since it is
-    one process.
-    """
-    if smallest == largest and smallest > 1:
-        return _place_gangs(waiting, idle, smallest)
+    """Give idle GPUs to waiting trials, each trial's as near together as can be."""
     shares = shares_of(idle.size, len(waiting), smallest, largest)
     known = {machine: racks.get(machine, "r0") for machine in idle}
     placed = lay_out(shares, idle, known)
     return dict(zip(waiting, placed, strict=False))
-
-
-def _place_gangs(waiting: Sequence[str], idle: Allocation, size: int) -> dict[str, Allocation]:
-    out = {}
-    queue = list(waiting)
-    # Tightest machine first: large gaps are kept for what may come.
-    for machine, count in sorted(idle.items(), key=lambda item: (item[1], item[0])):
-        while count >= size and queue:
-            out[queue.pop(0)] = Allocation({machine: size})
-            count -= size
-    return out
 
 
 def total(allocations: Sequence[Allocation]) -> Allocation:

@@ -86,6 +86,7 @@ class TrialState:
         leave_by_s: It has to pause, and is stopped at this time; ``inf``: at its next report.
         leases: How many groups it has had.
         granted_s: When its present group was granted.
+        idle_since_s: Since when it has had none.
         history: The GPUs of each of its groups, in words.
     """
 
@@ -104,6 +105,7 @@ class TrialState:
     leases: int = 0
     history: list[str] = field(default_factory=list)
     granted_s: float = 0.0
+    idle_since_s: float = 0.0
     attained_gpu_s: float = 0.0
     reports_in_lease: int = 0
     grown_for: str = ""

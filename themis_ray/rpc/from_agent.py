@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import Level
@@ -172,10 +173,18 @@ def _to_report(report: AppReport) -> pb.AppReport:
                 attained_gpu_s=job.attained_gpu_s,
                 model=job.model,
                 loss_decrease=job.loss_decrease,
+                held=to_allocation(job.held),
+                started_ago_s=job.started_ago_s,
+                waited_s=job.waited_s,
+                skew=job.skew,
+                slowdown=job.slowdown,
+                restart_s=job.restart_s,
+                spans=job.spans,
             )
             for job in report.jobs
         ],
         pinned=to_allocation(report.pinned),
+        elapsed_s=report.elapsed_s,
     )
 
 
@@ -188,7 +197,15 @@ def _from_report(message: pb.AppReport) -> AppReport:
         gang=message.gang,
         jobs=tuple(_from_job(job) for job in message.jobs),
         pinned=from_allocation(message.pinned),
+        elapsed_s=_optional(message, "elapsed_s", "report"),
     )
+
+
+def _optional(message: Any, field: str, where: str) -> float | None:
+    """A number of 0 or more that may be absent."""
+    if not message.HasField(field):
+        return None
+    return number(getattr(message, field), f"{where}.{field}", BidError, least=0, finite=True)
 
 
 def _from_job(message: pb.JobReport) -> JobReport:
@@ -213,6 +230,13 @@ def _from_job(message: pb.JobReport) -> JobReport:
         attained_gpu_s=of("attained_gpu_s"),
         model=message.model,
         loss_decrease=of("loss_decrease", least=-math.inf),
+        held=from_allocation(message.held),
+        started_ago_s=_optional(message, "started_ago_s", where),
+        waited_s=of("waited_s"),
+        skew=_optional(message, "skew", where),
+        slowdown=tuple(number(s, f"{where}.slowdown", BidError, least=1) for s in message.slowdown),
+        restart_s=of("restart_s"),
+        spans=message.spans,
     )
 
 

@@ -115,7 +115,7 @@ class HeldGroup(_message.Message):
     def __init__(self, group: _Optional[str] = ..., placement_group_id: _Optional[str] = ..., allocation: _Optional[_Union[Allocation, _Mapping]] = ...) -> None: ...
 
 class AppReport(_message.Message):
-    __slots__ = ("r", "t_shared_s", "t_ideal_s", "wants", "gang", "jobs", "pinned")
+    __slots__ = ("r", "t_shared_s", "t_ideal_s", "wants", "gang", "jobs", "pinned", "elapsed_s")
     R_FIELD_NUMBER: _ClassVar[int]
     T_SHARED_S_FIELD_NUMBER: _ClassVar[int]
     T_IDEAL_S_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +123,7 @@ class AppReport(_message.Message):
     GANG_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
     r: float
     t_shared_s: float
     t_ideal_s: float
@@ -130,10 +131,11 @@ class AppReport(_message.Message):
     gang: int
     jobs: _containers.RepeatedCompositeFieldContainer[JobReport]
     pinned: Allocation
-    def __init__(self, r: _Optional[float] = ..., t_shared_s: _Optional[float] = ..., t_ideal_s: _Optional[float] = ..., wants: _Optional[int] = ..., gang: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., pinned: _Optional[_Union[Allocation, _Mapping]] = ...) -> None: ...
+    elapsed_s: float
+    def __init__(self, r: _Optional[float] = ..., t_shared_s: _Optional[float] = ..., t_ideal_s: _Optional[float] = ..., wants: _Optional[int] = ..., gang: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., pinned: _Optional[_Union[Allocation, _Mapping]] = ..., elapsed_s: _Optional[float] = ...) -> None: ...
 
 class JobReport(_message.Message):
-    __slots__ = ("id", "iterations_left", "serial_iter_s", "min_gpus", "max_gpus", "iterations_done", "attained_gpu_s", "model", "loss_decrease")
+    __slots__ = ("id", "iterations_left", "serial_iter_s", "min_gpus", "max_gpus", "iterations_done", "attained_gpu_s", "model", "loss_decrease", "held", "started_ago_s", "waited_s", "skew", "slowdown", "restart_s", "spans")
     ID_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_LEFT_FIELD_NUMBER: _ClassVar[int]
     SERIAL_ITER_S_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +145,13 @@ class JobReport(_message.Message):
     ATTAINED_GPU_S_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     LOSS_DECREASE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AGO_S_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    SKEW_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    RESTART_S_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
     id: str
     iterations_left: float
     serial_iter_s: float
@@ -152,7 +161,14 @@ class JobReport(_message.Message):
     attained_gpu_s: float
     model: str
     loss_decrease: float
-    def __init__(self, id: _Optional[str] = ..., iterations_left: _Optional[float] = ..., serial_iter_s: _Optional[float] = ..., min_gpus: _Optional[int] = ..., max_gpus: _Optional[int] = ..., iterations_done: _Optional[float] = ..., attained_gpu_s: _Optional[float] = ..., model: _Optional[str] = ..., loss_decrease: _Optional[float] = ...) -> None: ...
+    held: Allocation
+    started_ago_s: float
+    waited_s: float
+    skew: float
+    slowdown: _containers.RepeatedScalarFieldContainer[float]
+    restart_s: float
+    spans: bool
+    def __init__(self, id: _Optional[str] = ..., iterations_left: _Optional[float] = ..., serial_iter_s: _Optional[float] = ..., min_gpus: _Optional[int] = ..., max_gpus: _Optional[int] = ..., iterations_done: _Optional[float] = ..., attained_gpu_s: _Optional[float] = ..., model: _Optional[str] = ..., loss_decrease: _Optional[float] = ..., held: _Optional[_Union[Allocation, _Mapping]] = ..., started_ago_s: _Optional[float] = ..., waited_s: _Optional[float] = ..., skew: _Optional[float] = ..., slowdown: _Optional[_Iterable[float]] = ..., restart_s: _Optional[float] = ..., spans: bool = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("report", "round_id")
