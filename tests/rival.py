@@ -20,6 +20,8 @@ from themis_ray.rpc.messages import RegisterRequest
 class Rival:
     """Bids for ``wants`` GPUs as if it were worst off; gives all back when ``wants`` is 0.
 
+    With ``min_bidders=1`` it is the only bidder, so it gets what it wants of what is put up.
+
     Args:
         name: Its app name.
         wants: GPUs that it wants; settable at any time.

@@ -56,7 +56,7 @@ def test_the_weights_are_the_same(arbiter: Callable[..., Any], tmp_path: Path) -
             job.advance()
         expected = {k: v.clone() for k, v in job.trainer.model.state_dict().items()}
 
-    arbiter(lease_s=5, notice_s=1)
+    arbiter(lease_s=5, min_bidders=1)
     rival = Rival()
     turns = TakesTurns(rival)
     analysis = tune.run(

@@ -28,9 +28,11 @@ pytestmark = [
 ]
 
 
-def run(trainable: Any, folder: Path, trials: int, steps: int, **options: Any) -> list[Any]:
+def run(
+    trainable: Any, folder: Path, trials: int, steps: int, step_s: float = 0.1, **options: Any
+) -> list[Any]:
     """A ``tune.run``; returns its trials in the order of their index."""
-    config = {"index": tune.grid_search(list(range(trials))), "steps": steps, "step_s": 0.1}
+    config = {"index": tune.grid_search(list(range(trials))), "steps": steps, "step_s": step_s}
     analysis = tune.run(
         trainable,
         **{
@@ -56,7 +58,7 @@ def survivors(trials: list[Any]) -> dict[int, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("trainable", [Counting, counting_function])
 def test_any_trainable_goes_on_where_it_was(arbiter: Start, tmp_path: Path, trainable: Any) -> None:
-    arbiter()
+    arbiter(min_bidders=1)
     disturbance = Disturbance(1)
     scheduler = ThemisScheduler(app=next(names))
     trials = run(trainable, tmp_path, 5, 25, scheduler=scheduler, callbacks=[disturbance])
@@ -77,10 +79,12 @@ def test_hyperband_keeps_the_same_trials_under_leases(
         return HyperBandScheduler(max_t=9, reduction_factor=3)
 
     alone = survivors(run(Counting, tmp_path / "a", 6, 9, scheduler=base()))
-    arbiter()
+    arbiter(min_bidders=1)
     disturbance = Disturbance(seed, (4, 9))
     scheduler = ThemisScheduler(base(), app=next(names))
-    shared = run(Counting, tmp_path / "b", 6, 9, scheduler=scheduler, callbacks=[disturbance])
+    shared = run(
+        Counting, tmp_path / "b", 6, 9, scheduler=scheduler, callbacks=[disturbance], step_s=0.5
+    )
     assert disturbance.taken >= 1
     assert survivors(shared) == alone
 
@@ -89,7 +93,7 @@ def test_hyperband_keeps_the_same_trials_under_leases(
 def test_asha_stops_at_rungs_only_and_its_best_trial_comes_through(
     arbiter: Start, tmp_path: Path
 ) -> None:
-    arbiter()
+    arbiter(min_bidders=1)
     base = ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3)
     scheduler = ThemisScheduler(base, app=next(names))
     trials = run(Counting, tmp_path, 9, 9, scheduler=scheduler, callbacks=[Disturbance(3, (4, 9))])
@@ -180,7 +184,7 @@ def test_a_trial_in_a_long_step_is_stopped_at_the_end_of_its_lease(
 ) -> None:
     """It goes back to its checkpoint; that is no failure, and at most a step is done again."""
     caplog.set_level("INFO")
-    arbiter(lease_s=9, notice_s=1, grace_s=8)
+    arbiter(lease_s=9, notice_s=1, grace_s=8, min_bidders=1)
     rival = Rival()
     takes = Takes(rival, after=3)
     config = {"index": tune.grid_search([1, 2]), "steps": 4, "step_s": 5.0}
@@ -210,9 +214,8 @@ def test_preempting_without_a_checkpoint_is_a_choice(
     arbiter: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A class without ``save_checkpoint`` keeps its GPUs, and its user is told once."""
-    arbiter(lease_s=3, notice_s=1)
-    rival = Rival(wants=4)
-    rival.want(0)
+    arbiter(lease_s=3, notice_s=1, min_bidders=1)
+    rival = Rival(wants=2)
     trials = run(Unsaved, tmp_path, 2, 30, scheduler=ThemisScheduler(app=next(names)))
     rival.close()
     assert [t.last_result["steps"] for t in trials] == [30, 30]
