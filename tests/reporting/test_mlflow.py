@@ -371,7 +371,7 @@ def test_a_driver_that_stops_early_leaves_no_run_open(uri: str, tmp_path: Path) 
     code = (
         "import sys; from themis_ray.tune.callback import ThemisMLflowCallback\n"
         "from types import SimpleNamespace as N\n"
-        "callback = ThemisMLflowCallback(sys.argv[1])\n"
+        "callback = ThemisMLflowCallback(sys.argv[1], flush_timeout_s=200)\n"
         "trial = N(trial_id='t1', config={}, experiment_dir_name='e', last_result=None)\n"
         "callback.on_trial_start(0, [trial], trial)\n"
         "callback.on_trial_result(0, [trial], trial, {'training_iteration': 1, 'loss': 1.0})\n"
@@ -425,7 +425,7 @@ def test_tune_run(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             _train,
             name="sweep",
             config={"lr": tune.grid_search([0.1, 0.2])},
-            callbacks=[ThemisMLflowCallback(uri)],
+            callbacks=[ThemisMLflowCallback(uri, flush_timeout_s=200)],
             storage_path=str(tmp_path / "results"),
             verbose=0,
         )
@@ -600,6 +600,7 @@ class FakeStore:
         self.values: dict[str, list[float]] = {}
         self.opened: set[str] = set()
         self.lost_points = -1
+        self.both_good = threading.Event()
 
     def open(self, spec: RunSpec) -> None:
         self.trouble("open", spec.key)
@@ -609,6 +610,8 @@ class FakeStore:
     def log(self, key: str, points: list[Points]) -> None:
         self.trouble("log", key)
         self.values.setdefault(key, []).extend(p.metrics["loss"] for p in points)
+        if key == "good" and len(self.values[key]) == 2:
+            self.both_good.set()
 
     def close(self, key: str, status: str) -> None:
         self.trouble("close", key)
@@ -758,7 +761,8 @@ def test_a_run_in_trouble_does_not_hold_up_the_others() -> None:
     for value in (1, 2):
         made.add(point("bad", value))
         made.add(point("good", value))
-    assert made.finish(lambda key: "FINISHED", 2) == 2
+    assert store.both_good.wait(60)
+    assert made.finish(lambda key: "FINISHED", 0.2) == 2
     assert sorted(store.values["good"]) == [1, 2]
 
 
