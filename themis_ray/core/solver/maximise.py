@@ -15,7 +15,7 @@ from themis_ray.core.solver.nearby import Effort, best_nearby
 from themis_ray.core.solver.outcome import EXACT
 from themis_ray.core.solver.partition import fill_racks, mend
 from themis_ray.core.solver.placing import Placement, Placer
-from themis_ray.core.solver.problem import Prices, Problem
+from themis_ray.core.solver.problem import Prices, Problem, best_columns, net_gains
 from themis_ray.core.solver.programs import solve_integer
 
 
@@ -58,20 +58,23 @@ class Maximiser:
         near = best_nearby(problem, prices, self.effort, deadline)
         best = self._improved(start, problem)
         if near.solution is None:
-            return Found(best, near.bound, None)
+            placed = self.place(bargains(problem, prices), problem, deadline)
+            return Found(better(best, placed, problem), near.bound, None)
         planned = chosen_by_app(self.merged, near.solution.columns)
         if not self.forgets:
             placed = Placement(planned, name_machines(self.merged, near.solution))
             return Found(better(best, placed, problem), near.bound, planned)
-        best = better(best, self.place(planned, problem), problem)
+        best = better(best, self.place(planned, problem, deadline), problem)
         best, bound = self.decide(problem, prices, best, near.bound, deadline)
         if self._several_racks and not self.good(problem, best, bound) and not deadline.passed():
             best = better(best, self._by_racks(planned, problem, prices, deadline), problem)
         return Found(best, bound, planned)
 
-    def place(self, planned: dict[int, int], problem: Problem) -> Placement:
+    def place(self, planned: dict[int, int], problem: Problem, deadline: Deadline) -> Placement:
         """Place options by best fit; who finds no place takes the best that fits."""
-        floor, placed, failed = self.placer.try_orders(planned, self.effort.tries)
+        floor, placed, failed = self.placer.try_orders(
+            planned, 1 if deadline.passed() else self.effort.tries
+        )
         self.placer.settle(floor, placed, failed, problem.offers)
         self.placer.upgrade(floor, placed, self._neediest_first(placed), problem.offers)
         return placed
@@ -140,3 +143,10 @@ def better(one: Placement, other: Placement, problem: Problem) -> Placement:
     """The one that serves more counted bidders, then the one that gains more; first if equal."""
     first = one.score(problem.gain, problem.counted)
     return other if other.score(problem.gain, problem.counted) > first else one
+
+
+def bargains(problem: Problem, prices: Prices) -> dict[int, int]:
+    """Each bidder's best bargain at given prices: what to try when there is no better plan."""
+    tops = best_columns(problem.model, net_gains(problem, prices.parts, prices.premium))
+    buying = (prices.bargain > 0) | problem.counted
+    return {int(problem.model.app[c]): int(c) for c in tops if buying[problem.model.app[c]]}

@@ -140,9 +140,9 @@ class NashSolver:
         absence = self._others.without(app)
         weights = self.instance.weights
         logs = {}
-        for other in {*absence.before, *absence.after}:
+        for other in sorted({a for a, _ in absence.before.items() ^ absence.after.items()}):
             then, now = absence.after.get(other), absence.before.get(other)
-            if then != now and self._value(other, then) != self._value(other, now):
+            if self._value(other, then) != self._value(other, now):
                 change = math.log(self._value(other, then)) - math.log(self._value(other, now))
                 logs[self.instance.tables[other].app] = float(weights[other]) * change
         return Harm(logs, max(0.0, absence.bound - absence.gain))

@@ -32,12 +32,13 @@ def relax(problem: Problem, start: Ints, deadline: Deadline) -> Prices:
     allowed = problem.columns
     if not allowed.size:
         return price(problem, np.zeros(len(problem.model.parts)), 0.0)
+    # One price for every GPU is a fair start, and all there is when time runs out at once.
+    gpu = _clearing_price(problem)
+    best = price(problem, *_flat_prices(problem, gpu))
     columns = allowed
     if allowed.size > ALL_AT_ONCE:
-        columns = np.union1d(start, _first_columns(problem))
-    # Without any prices a bidder's bargain is its greatest gain: a bound, if a poor one.
-    best = price(problem, *_flat_prices(problem, 0.0))
-    for _ in range(MOST_ROUNDS):
+        columns = np.union1d(start, _first_columns(problem, gpu))
+    for _ in range(MOST_ROUNDS if not deadline.passed() else 0):
         solution = solve_linear(problem, columns, seconds=deadline.left_s())
         if solution is None:
             return best
@@ -65,10 +66,9 @@ def _flat_prices(problem: Problem, gpu: float) -> tuple[Floats, float]:
     return parts, max(0.0, -float(net[counted].min())) if counted.size else 0.0
 
 
-def _first_columns(problem: Problem) -> Ints:
+def _first_columns(problem: Problem, gpu: float) -> Ints:
     """What each bidder would take at flat prices around the one at which demand meets supply."""
     model = problem.model
-    gpu = _clearing_price(problem)
     chosen = [best_columns(model, _flat_net(problem, gpu * factor)) for factor in SPREAD]
     smallest = np.where(problem.allowed, -model.size.astype(np.float64), -np.inf)
     return np.unique(np.concatenate([*chosen, best_columns(model, smallest)]))

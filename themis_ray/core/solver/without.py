@@ -144,7 +144,9 @@ class Counterfactuals:
         """The best that can be placed on named machines."""
         placed = better(self._as_it_was(app), self._rearranged(after, app, problem), problem)
         if not self._maximiser.good(problem, placed, bound):
-            placed = better(placed, self._maximiser.place(dict(after), problem), problem)
+            placed = better(
+                placed, self._maximiser.place(dict(after), problem, self._deadline), problem
+            )
             placed, bound = self._maximiser.decide(problem, prices, placed, bound, self._deadline)
         return placed.option, bound
 
