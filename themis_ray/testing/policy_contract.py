@@ -123,13 +123,16 @@ class PolicyContract:
                 assert whole == award.gpus.size, f"{name} runs in gangs of {gang}: {award.gpus}"
 
     def test_the_same_round_is_decided_alike(self) -> None:
-        """A decision depends on the round alone."""
-        fresh = copy.deepcopy(self.policy)
+        """A decision depends on the round alone, not on the rounds before."""
+        used = copy.deepcopy(self.policy)
         for seed in range(0, self.scenarios, 5):
-            first = decide(self.policy, random_view(random.Random(seed)))
-            again = decide(fresh, random_view(random.Random(seed)))
-            assert dict(first.awards) == dict(again.awards)
-            assert dict(first.reasons) == dict(again.reasons)
+            fresh = copy.deepcopy(self.policy)
+            first, *others = (
+                decide(policy, random_view(random.Random(seed))) for policy in (fresh, used, used)
+            )
+            for other in others:
+                assert dict(first.awards) == dict(other.awards)
+                assert dict(first.reasons) == dict(other.reasons)
 
     def test_every_app_is_told_why(self) -> None:
         """Each app of a round has a reason."""
