@@ -1,0 +1,1 @@
+"""Tuning algorithms behind the AGENT API (``import themis_ray.searchers``)."""

@@ -82,7 +82,8 @@ def check_mlflow(uri: str, apps: dict[str, tuple[int, int]]) -> None:
         for child in children:
             assert child.info.status == "FINISHED"
             history = client.get_metric_history(child.info.run_id, "themis/r")
-            assert [point.step for point in history] == list(range(1, steps + 1))
+            # What the scheduler knows at the trial's end is logged at its last step, too.
+            assert {point.step for point in history} == set(range(1, steps + 1))
             assert all(point.value > 0 for point in history)
 
 

@@ -47,6 +47,13 @@ def jobs(draw):
         draw(amounts),
         draw(st.text(max_size=5)),
         draw(st.floats(-1e6, 1e6)),
+        draw(allocations),
+        draw(st.none() | amounts),
+        draw(amounts),
+        draw(st.none() | amounts),
+        draw(st.lists(st.floats(1, 10), max_size=4).map(tuple)),
+        draw(amounts),
+        draw(st.booleans()),
     )
 
 
@@ -67,6 +74,7 @@ reports = st.builds(
     gang=counts,
     jobs=st.lists(jobs(), max_size=3).map(tuple),
     pinned=allocations,
+    elapsed_s=st.none() | amounts,
 )
 tables = st.builds(BidTable, st.just("A"), r_values, st.lists(rows(), max_size=3).map(tuple))
 app = st.just("A")

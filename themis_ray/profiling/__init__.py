@@ -1,1 +1,1 @@
-"""To come."""
+"""What placements cost: NVML and iteration timers."""
