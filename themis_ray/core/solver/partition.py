@@ -139,7 +139,9 @@ def _fill(
     nobody = np.zeros(instance.apps, dtype=np.bool_)
     everything = np.ones(model.option.size, dtype=np.bool_)
     problem = Problem(model, worth[part.row[model.option]], everything, nobody, 0)
-    found = solve_integer(problem, problem.columns, nodes=RACK_NODES, tolerance=RACK_TOLERANCE)
+    found = solve_integer(
+        problem, problem.columns, nodes=RACK_NODES, tolerance=RACK_TOLERANCE, linear_first=False
+    )
     if found is None:
         return {}
     bundles = name_machines(model, found)
