@@ -142,6 +142,7 @@ def test_trials_on_the_same_expiring_gpus_are_not_counted_twice() -> None:
     table = bid_table("a", view, offer(Allocation({"m0": 2, "m1": 2}), NOTHING, two), [two, two], 4)
     check_against_offer(table, Allocation({"m0": 2, "m1": 2}))
     assert all(row.pinned <= two for row in table.rows)
+    assert {row.size for row in table.rows if row.pinned == two} == {2, 3, 4}
 
 
 def test_a_trial_that_wants_more_than_a_machine_has_bids_for_several() -> None:

@@ -152,3 +152,16 @@ def test_an_app_is_told_once_in_an_event_and_remembers_the_decision() -> None:
     assert commands == [LeasesChanged("a", (), LeaseEnded("L1", gpus(m0=2)))]
     assert state.apps["a"].reason == GaveBack(gpus(m0=1))  # the decision, not what followed
     assert state.flush() == []
+
+
+def test_lost_capacity_is_taken_from_what_ends_anyway_then_from_the_newest() -> None:
+    state = make("old", "new", "ending", m0=6)
+    for granted_s, name in enumerate(("ending", "old", "new")):
+        made = state.new_lease(state.apps[name], gpus(m0=2), granted_s, 100)
+        made.final = name == "ending"
+        state.settle(granted_s)
+        group(state, name, f"g-{name}", gpus(m0=2))
+    state.flush()
+    state.set_cluster(Cluster((Machine("m0", 3),)), 5)
+    assert [state.ledger.entitled(a).size for a in ("ending", "new", "old")] == [0, 1, 2]
+    assert set(state.changed) == {"ending", "new"}
