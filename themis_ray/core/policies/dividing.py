@@ -140,10 +140,11 @@ class Division:
         Args:
             style: How to choose for a job that does not run and may lie on several machines.
         """
+        own = self._handed_on()
         requests = [
             Request(
                 g.gpus.size,
-                g.taker.own,
+                own[id(g)],
                 g.taker.kept,
                 style(g.taker) if g.taker.spans else nearest,
                 g.taker.spans,
@@ -164,6 +165,29 @@ class Division:
                 self.misses.remove(miss)
                 self.grants.append(Grant(miss.taker, gpus, miss.rank, miss.key))
                 self._take(miss.taker, gpus)
+
+    def _handed_on(self) -> dict[int, Allocation]:
+        """The GPUs that each grant starts from, by the grant's ``id()``.
+
+        Which of its jobs runs is the app's own affair. So a job that starts takes the GPUs of a
+        job of its app that stops: were it sent elsewhere, and the app went on with the job that
+        it has, the same move would be decided again in every round.
+        """
+        left: dict[str, Allocation] = {}
+        for miss in self.misses:
+            if miss.taker.own:
+                name = miss.taker.app.id
+                left[name] = left.get(name, NOTHING) + miss.taker.own
+        own = {}
+        for grant in self.grants:
+            own[id(grant)] = grant.taker.own
+            spare = left.get(grant.taker.app.id, NOTHING)
+            if not grant.taker.own and spare.size >= grant.gpus.size:
+                gpus = Room(spare, self.view.cluster).nearest(grant.gpus.size)
+                if grant.taker.spans or len(gpus) == 1:
+                    own[id(grant)] = gpus
+                    left[grant.taker.app.id] = spare - gpus
+        return own
 
     def outcome(self, policy: str, memory: Mapping[str, float] | None = None) -> Outcome:
         """Awards and reasons by app, from what its jobs got."""
