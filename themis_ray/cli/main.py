@@ -34,6 +34,7 @@ COMMANDS = {
     "why": _Command("why", "why", "Say why an app has what it has, and what would change it."),
     "auction": _Command("auction", "auction", "Run one partial-allocation auction on a file."),
     "bids": _Command("bids", "bids", "Print what an app would bid for each number of GPUs."),
+    "simulate": _Command("simulate", "simulate", "Run a workload under policies, simulated."),
     "doctor": _Command("doctor", "doctor", "Check this machine: Ray, gRPC, NVML, extras, access."),
 }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from themis_ray.core import events as ev
 from themis_ray.core.bids import BidTable
-from themis_ray.core.cluster import NOTHING, Level
+from themis_ray.core.cluster import Level
 from themis_ray.core.commands import SendOffer
 from themis_ray.core.fairness import ideal_time_s
 from themis_ray.sim.jobrun import JobRun, JobState
@@ -35,11 +35,14 @@ class LazyJobs(Sequence[ev.JobReport]):
 
     def _made(self) -> tuple[ev.JobReport, ...]:
         if self._jobs is None:
-            self._jobs = tuple(job_report(self._app, job, self._now) for job in self._app.active)
+            app = self._app
+            self._jobs = tuple(
+                job_report(app, job, most, self._now) for job, most in app.demands() if most
+            )
         return self._jobs
 
     def __len__(self) -> int:
-        return len(self._app.active) if self._jobs is None else len(self._jobs)
+        return len(self._made())
 
     @overload
     def __getitem__(self, index: int) -> ev.JobReport: ...
@@ -49,8 +52,8 @@ class LazyJobs(Sequence[ev.JobReport]):
         return self._made()[index]
 
 
-def job_report(app: SimApp, job: JobRun, now: float) -> ev.JobReport:
-    """One job, as its AGENT would see it."""
+def job_report(app: SimApp, job: JobRun, max_gpus: int, now: float) -> ev.JobReport:
+    """One job, as its AGENT would see it; ``max_gpus`` is what it would be given now."""
     belief = app.belief
     runs = job.state in (JobState.RUNNING, JobState.SAVING)
     if job.curve is None:
@@ -60,18 +63,19 @@ def job_report(app: SimApp, job: JobRun, now: float) -> ev.JobReport:
         id=job.spec.id,
         iterations_left=max(0.0, job.believed_left(now) * belief),
         serial_iter_s=job.spec.serial_iter_s,
-        min_gpus=job.spec.min_gpus,
-        max_gpus=job.spec.max_gpus,
+        min_gpus=min(job.spec.min_gpus, max_gpus),
+        max_gpus=max_gpus,
         iterations_done=done,
         attained_gpu_s=job.attained(now),
         model=job.spec.model,
         loss_decrease=job.curve.decrease(done),
-        held=job.allocation if runs else NOTHING,
+        held=job.allocation,
         started_ago_s=None if job.started_s is None else now - job.started_s,
         waited_s=0.0 if runs else now - job.stopped_s,
         skew=job.profile.skew if job.started_s is not None else None,
         slowdown=tuple(job.profile.by_level[level] for level in Level),
         restart_s=job.move.start_s + job.move.checkpoint_s,
+        spans=True,
     )
 
 

@@ -230,11 +230,37 @@ class SimApp:
 
     # -- how it stands --------------------------------------------------------------------
 
+    @property
+    def content(self) -> bool:
+        """Whether it has just given GPUs back, and asks for no more than it uses."""
+        return self.world.engine.now < self._content_until_s
+
+    def demands(self) -> list[tuple[JobRun, int]]:
+        """How many GPUs the app would give each job now, if it had them.
+
+        Jobs that wait come first: while there are some, none grows. Nor does a job grow that
+        would not make up for the move before its end. Policies that divide GPUs among jobs would
+        otherwise give a job GPUs that its app then uses for another, round after round.
+        """
+        if self.content:
+            return [(job, job.allocation.size) for job in self.active]
+        waits = any(job.leaves for job in self.active)
+        now = self.world.engine.now
+        return [
+            (
+                job,
+                job.spec.max_gpus
+                if job.leaves or (not waits and job.worth_growing(now))
+                else job.allocation.size,
+            )
+            for job in self.active
+        ]
+
     def wants(self) -> int:
         """GPUs in total that the app can use now."""
-        if self.world.engine.now < self._content_until_s:
-            return sum(job.allocation.size for job in self.active if job.holds)
-        return min(self.cluster_gpus, sum(job.spec.max_gpus for job in self.active))
+        if len(self.active) == 1 and not self.active[0].group:
+            return 0 if self.content else min(self.cluster_gpus, self.active[0].spec.max_gpus)
+        return min(self.cluster_gpus, sum(most for _, most in self.demands()))
 
     def slowdown(self, gpus: int, level: Level) -> float:
         """S of a job on ``gpus`` GPUs: the worst over the app's models."""
@@ -369,8 +395,8 @@ class SimApp:
         if job.finish_s() <= job.leave_s:
             return
         save_s = max(now, job.leave_s - job.move.checkpoint_s)
-        if save_s <= job.from_s:
-            self._leave(job, job.version)
+        if save_s <= job.from_s:  # it would not get beyond its start
+            self._depart(job, now)
         else:
             self.world.engine.at(save_s, self._save, job, job.version)
 
@@ -392,6 +418,10 @@ class SimApp:
         if version != job.version:
             return
         now = self.world.engine.now
+        self._depart(job, now)
+        self.plan(now)
+
+    def _depart(self, job: JobRun, now: float) -> None:
         job.keep(job.pending)
         if job.growing:
             self.restarts += 1
@@ -400,7 +430,6 @@ class SimApp:
         self._release(job, now)
         job.state = JobState.WAITING
         self._content_until_s = -math.inf
-        self.plan(now)
 
     def _finish(self, job: JobRun, version: int) -> None:
         """A job has done its phase."""

@@ -5,7 +5,8 @@ it from a trace. What the arbiter does with an event is decided in the core alon
 
 Placement groups come and go at once, and apps answer at once; what moving a job costs is charged
 to the job (:class:`~themis_ray.sim.cluster_file.MoveCost`). All that happens at one instant is
-told to the arbiter before it may hold a round, so simultaneous arrivals meet in one round.
+told to the arbiter before it may hold a round, so simultaneous arrivals meet in one round; and
+after a round, the next one is not held at once (live, answers take time, too).
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ from themis_ray.sim.jobs import Trace, TraceApp
 from themis_ray.sim.records import AppRecord, RunResult, Stay
 from themis_ray.sim.settings import Failure, SimConfig
 
-# So many steps in which virtual time stands still are taken for a loop without end.
-STEPS_AT_ONE_TIME = 100_000
+# So many events, besides those of each app, while virtual time stands still are taken for a loop
+# without end.
+EVENTS_AT_ONE_TIME = 100_000
+EVENTS_OF_EACH_APP = 1_000
 # So many leases in which no job is started and none ends are taken for a deadlock.
 IDLE_LEASES = 1000
 
@@ -81,6 +84,7 @@ class Simulation:
         self._down: set[str] = set()
         self._open_s = -math.inf
         self._due_s = -math.inf
+        self._events_before = 0
         self._moved_s = 0.0
         _check_fits(sim, trace)
         _check_failures(sim, self.config.failures)
@@ -97,13 +101,10 @@ class Simulation:
         self._next_arrival()
         for failure in self.config.failures:
             self.engine.at(failure.time_s, self._fail, failure)
-        steps, last = 0, -math.inf
         while len(self.result.apps) < len(self.trace.apps):
             now = self._next_time()
-            steps = steps + 1 if now == last else 0
-            if now == math.inf or steps > STEPS_AT_ONE_TIME or self._stalled(now):
-                raise ThemisError(self._stuck(now))
-            last = now
+            if now == math.inf or self._stalled(now):
+                raise ThemisError(self._stuck())
             self._step(now)
         self.result.rounds = self.arbiter.rounds
         return self.result
@@ -120,9 +121,10 @@ class Simulation:
         engine = self.engine
         wakeup_s = self.arbiter.wakeup_s()
         due = (wakeup_s is not None and wakeup_s <= now) or now == self._due_s
+        if now > engine.now:
+            self._events_before = self.result.events
         if now != self._open_s:
-            self._open_s = math.nextafter(now, math.inf)
-            self.arbiter.hold_rounds_until(self._open_s)
+            self._hold_until(max(math.nextafter(now, math.inf), self._open_s))
             if due:  # a timer of the arbiter: the leases near their end want a round
                 self._due_s = self._open_s
         engine.run_due(now)
@@ -130,12 +132,19 @@ class Simulation:
             self.send(ev.Tick())
         self._drain(now)
 
+    def _hold_until(self, time_s: float) -> None:
+        self._open_s = time_s
+        self.arbiter.hold_rounds_until(time_s)
+
     def _drain(self, now: float) -> None:
         queue, arbiter, observe = self._queue, self.arbiter, self._observe
+        limit = self._events_before + EVENTS_AT_ONE_TIME + EVENTS_OF_EACH_APP * len(self._apps)
         while queue:
             event = queue.popleft()
             commands = arbiter.handle(event, now)
             self.result.events += 1
+            if self.result.events > limit:
+                raise ThemisError(self._stuck())
             if type(event) is ev.GroupReady:
                 self._created(event.group, now)
             for command in commands:
@@ -147,6 +156,7 @@ class Simulation:
 
     def _carry_out(self, command: Command, now: float) -> None:
         if isinstance(command, Decided):
+            self._hold_until(now + self.config.round_gap_s)
             return
         app = self._apps.get(command.app)
         match command:
@@ -249,7 +259,7 @@ class Simulation:
     def _running(self) -> bool:
         return any(group.occupies for group in self.arbiter.state.groups.values())
 
-    def _stuck(self, now: float) -> str:
+    def _stuck(self) -> str:
         names = sorted(self._apps)
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         why = self.arbiter.reason(names[0]) if names else "none is there"

@@ -84,6 +84,20 @@ class JobRun:
         """Whether it has, or has asked for, GPUs."""
         return self.state in (JobState.PLACED, JobState.RUNNING, JobState.SAVING)
 
+    @property
+    def leaves(self) -> bool:
+        """Whether it waits for GPUs, or soon will."""
+        return self.state in (JobState.WAITING, JobState.SAVING) or self.leave_s is not None
+
+    def worth_growing(self, now: float) -> bool:
+        """Whether moving to as many GPUs as it can use would bring its end nearer."""
+        size = self.allocation.size
+        if self.state is not JobState.RUNNING or size >= self.spec.max_gpus:
+            return False
+        left_s = self.left_at(now) / self.rate
+        dead_s = self.move.start_s + self.move.checkpoint_s
+        return (left_s - dead_s) * self.spec.max_gpus * self.s > left_s * size
+
     def rate_on(self, gpus: int, level: Level) -> float:
         """Iterations a second on some GPUs."""
         usable = min(gpus, self.spec.max_gpus)

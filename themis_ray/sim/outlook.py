@@ -71,15 +71,14 @@ def sim_bid_table(
     """The live bidder's table, with rows for gangs that lie on several machines.
 
     The live bidder keeps a rigid gang on one machine, since it is one process there. Gangs of
-    traces may be larger than any machine. Rows that no machine of the offer can hold are left out.
+    traces may be larger than any machine.
     """
     table = bid_table(app, outlook, offer, own, needs)
-    largest = max(offer.offer.values(), default=0)
-    rows = [row for row in table.rows if not row.parts or row.parts[0] <= largest]
     gang = outlook.trial_min
-    if gang > 1 and gang == outlook.trial_max:
-        rows.extend(_spread_rows(outlook, offer, min(needs, offer.offer.size)))
-    return BidTable(app, table.r_nothing, tuple(rows))
+    if gang == 1 or gang != outlook.trial_max:
+        return table
+    spread = _spread_rows(outlook, offer, min(needs, offer.offer.size))
+    return BidTable(app, table.r_nothing, (*table.rows, *spread))
 
 
 def _spread_rows(outlook: SimOutlook, offer: SendOffer, most: int) -> list[BidRow]:

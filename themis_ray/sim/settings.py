@@ -37,6 +37,8 @@ class SimConfig:
         error: Apps misjudge the work they have left by a factor drawn from 1 - error to
             1 + error, once for each app.
         lies: Factors by which named apps misreport the work they have left.
+        round_gap_s: Rounds are held no closer together than this. At 0, a policy that moves jobs
+            without need may do so for ever at one instant.
         failures: When machines go down and come back.
         record: Keep what each job ran on and when, for timelines.
     """
@@ -48,6 +50,7 @@ class SimConfig:
     seed: int = 0
     error: float = 0.0
     lies: Mapping[str, float] = field(default_factory=dict)
+    round_gap_s: float = 1.0
     failures: tuple[Failure, ...] = ()
     record: bool = False
 
@@ -56,6 +59,10 @@ class SimConfig:
             raise ConfigError(
                 "notice_s is 0: leases would end before they can be renewed; use 0.001 for next "
                 "to none"
+            )
+        if not 0 < self.round_gap_s < self.arbiter.lease_s:
+            raise ConfigError(
+                f"round_gap_s is {self.round_gap_s}; use more than 0, less than a lease"
             )
         if not 0 <= self.error < 1:
             raise ConfigError(f"error is {self.error}; use a number from 0 to below 1")

@@ -1,0 +1,230 @@
+"""``themis simulate``: what policies would do with a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from themis_ray.cli.durations import seconds
+from themis_ray.cli.options import JsonOption
+from themis_ray.cli.output import number, print_json
+from themis_ray.core.settings import ArbiterConfig
+from themis_ray.errors import InvalidInputError
+from themis_ray.sim.cluster_file import MoveCost, SimCluster, load_cluster
+from themis_ray.sim.generate import generate, is_spec
+from themis_ray.sim.importers import FORMATS
+from themis_ray.sim.jobs import Trace
+from themis_ray.sim.judges import JUDGES
+from themis_ray.sim.settings import SimConfig
+from themis_ray.sim.study import Study, fairness_knob, policy_names, run_all
+from themis_ray.sim.traces import load_trace, write_themis_csv
+
+IDEALS = ("auto", "paper", "exclusive")
+TRACE_HELP = (
+    "A trace file (themis CSV, .csv.gz, Tiresias, Gavel, Philly or PCS), or a generated workload: "
+    "w1, w2, tiresias or philly with options, as in w1:seed=1,contention=2 (seed, apps, "
+    "contention, load, gpus, gang, network, length, tuner, max_gpus)."
+)
+
+
+def simulate(
+    cluster: Annotated[str, typer.Option(metavar="FILE", help="The simulated cluster, YAML.")],
+    trace: Annotated[str, typer.Option(metavar="FILE|NAME", help=TRACE_HELP)],
+    policy: Annotated[
+        str, typer.Option(metavar="A,B", help="Policies, separated by commas, or all.")
+    ] = "themis",
+    lease: Annotated[str, typer.Option(help="The length of a lease.")] = "10m",
+    fairness_knob_: Annotated[
+        float | None,
+        typer.Option("--fairness-knob", help="f: the 1-f worst-off apps bid.", show_default=False),
+    ] = None,
+    payment: Annotated[
+        str | None, typer.Option(help="time or gpus; each policy's own if left out.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seeds all that is random.")] = 0,
+    judge: Annotated[
+        str, typer.Option(help="The T_id that r is by: fluid, exclusive or paper.")
+    ] = "fluid",
+    ideal: Annotated[
+        str, typer.Option(help="The T_id that apps report: paper, exclusive, or auto.")
+    ] = "auto",
+    restart: Annotated[
+        str | None,
+        typer.Option(
+            help="What moving a job costs, for every model (2/9 of it for the checkpoint). "
+            "Default: 45s, or what the cluster file says.",
+            show_default=False,
+        ),
+    ] = None,
+    notice: Annotated[str, typer.Option(help="Leases are put up so long before they end.")] = "10s",
+    grace: Annotated[str, typer.Option(help="GPUs are taken so long after their lease.")] = "10s",
+    format_: Annotated[
+        str, typer.Option("--format", help=f"The trace's format: auto, {', '.join(FORMATS)}.")
+    ] = "auto",
+    throughputs: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Gavel's throughput table, for its traces."),
+    ] = None,
+    save_trace: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the trace as CSV, too.")
+    ] = None,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write a page with plots, HTML.")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Run a workload on a simulated cluster under one or more policies.
+
+    The same arbiter and the same policies as live, on virtual time. The same inputs and seed give
+    the same output.
+    """
+    names = policy_names(policy)
+    study = Study(
+        cluster=_cluster(cluster, restart),
+        trace=_trace(trace, format_, throughputs),
+        config=_config(lease, notice, grace, restart, ideal, seed, record=plot is not None),
+        judge=_one_of("--judge", judge, JUDGES),
+        same_ideal=ideal != "auto",
+        options=_policy_options(fairness_knob_, payment, seed),
+    )
+    if save_trace is not None:
+        _write(save_trace, write_themis_csv(study.trace))
+    if plot is not None:
+        from themis_ray.reporting.sim_plots import check_plotly
+
+        check_plotly()
+    runs = run_all(study, names)
+    if plot is not None:
+        from themis_ray.reporting.sim_plots import simulation_page
+
+        _write(plot, simulation_page(study, runs))
+    document = _document(study, lease, runs)
+    if json_:
+        print_json(document)
+    else:
+        _print_table(study, document["policies"])
+
+
+def _cluster(file: str, restart: str | None) -> SimCluster:
+    sim = load_cluster(file)
+    if restart is None:
+        return sim
+    # What is asked for on the command line holds for every model.
+    profiles = {name: replace(profile, move=None) for name, profile in sim.profiles.items()}
+    return replace(sim, profiles=profiles)
+
+
+def _trace(text: str, format: str, throughputs: str | None) -> Trace:
+    if is_spec(text) and not Path(text).exists():
+        return generate(text)
+    return load_trace(text, format=format, throughputs=throughputs)
+
+
+def _config(
+    lease: str,
+    notice: str,
+    grace: str,
+    restart: str | None,
+    ideal: str,
+    seed: int,
+    *,
+    record: bool,
+) -> SimConfig:
+    lease_s = seconds(lease, "--lease")
+    notice_s = min(seconds(notice, "--notice"), lease_s / 10)
+    move = MoveCost()
+    if restart is not None:
+        cost_s = _or_zero(restart, "--restart")
+        whole = move.checkpoint_s + move.start_s
+        move = MoveCost(cost_s * move.checkpoint_s / whole, cost_s * move.start_s / whole)
+    return SimConfig(
+        arbiter=ArbiterConfig(
+            lease_s=lease_s,
+            notice_s=notice_s,
+            grace_s=_or_zero(grace, "--grace"),
+            min_lease_s=min(60.0, lease_s / 10),
+        ),
+        ideal="paper" if _one_of("--ideal", ideal, IDEALS) == "paper" else "exclusive",
+        move=move,
+        seed=seed,
+        record=record,
+    )
+
+
+def _policy_options(knob: float | None, payment: str | None, seed: int) -> dict[str, Any]:
+    options: dict[str, Any] = {"seed": seed}
+    if knob is not None:
+        if not 0 <= knob <= 1:
+            raise InvalidInputError(f"--fairness-knob {knob}; use a number from 0 to 1")
+        options["fairness_knob"] = fairness_knob(knob)
+    if payment is not None:
+        options["payment"] = _one_of("--payment", payment, ("time", "gpus"))
+    return options
+
+
+def _one_of(option: str, value: str, known: Sequence[Any]) -> Any:
+    if value not in known:
+        raise InvalidInputError(f"{option}: {value!r} is unknown; use {', '.join(known)}")
+    return value
+
+
+def _or_zero(text: str, where: str) -> float:
+    return 0.0 if text.strip() in ("0", "0s") else seconds(text, where)
+
+
+def _write(file: str, text: str) -> None:
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{file}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _document(
+    study: Study, lease: str, runs: Sequence[tuple[Any, Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    return {
+        "cluster": study.cluster.name,
+        "gpus": study.cluster.cluster.gpus,
+        "trace": study.trace.name,
+        "jobs": study.trace.jobs,
+        "lease_s": seconds(lease, "--lease"),
+        "seed": study.config.seed,
+        "judge": study.judge,
+        "policies": {result.policy: dict(figures) for result, figures in runs},
+    }
+
+
+def _print_table(study: Study, policies: Mapping[str, Mapping[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    title = (
+        f"{len(study.trace.apps)} apps, {study.trace.jobs} jobs of {study.trace.name} on "
+        f"{study.cluster.name} ({study.cluster.cluster.gpus} GPUs); r by the {study.judge} judge"
+    )
+    table = Table(title=title)
+    columns = (
+        ("max r", "max_r", 2),
+        ("p95 r", "p95_r", 2),
+        ("median r", "median_r", 2),
+        ("r <= 1", "fraction_r_le_1", 2),
+        ("Jain", "jain_r", 3),
+        ("JCT (s)", "avg_jct_s", 0),
+        ("p95 JCT (s)", "p95_jct_s", 0),
+        ("queue (s)", "avg_queue_s", 0),
+        ("GPU-hours", "gpu_hours", 1),
+        ("placement", "mean_placement_score", 3),
+        ("moves", "preemptions", 0),
+        ("in use", "utilisation", 2),
+    )
+    table.add_column("policy")
+    for heading, _, _ in columns:
+        table.add_column(heading, justify="right")
+    for name, figures in policies.items():
+        table.add_row(name, *(number(figures[key], digits) for _, key, digits in columns))
+    Console().print(table)
