@@ -39,7 +39,9 @@ def app(
 ) -> TraceApp:
     """An app; its jobs are numbered."""
     numbered = [
-        TraceJob(str(i), j.model, j.max_gpus, j.iterations, j.serial_iter_s, j.min_gpus, j.final_loss)
+        TraceJob(
+            str(i), j.model, j.max_gpus, j.iterations, j.serial_iter_s, j.min_gpus, j.final_loss
+        )
         for i, j in enumerate(jobs)
     ]
     return TraceApp(name, at, tuner, tuple(numbered), weight)

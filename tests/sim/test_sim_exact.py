@@ -120,7 +120,9 @@ def test_a_failed_machine_costs_what_was_not_saved() -> None:
 
 def test_a_job_moves_off_a_failed_machine() -> None:
     _, done = simulate(
-        cluster(1, 1), [app("a", job(100))], failures=(Failure(30, "m0"), Failure(30, "m1", up=True))
+        cluster(1, 1),
+        [app("a", job(100))],
+        failures=(Failure(30, "m0"), Failure(30, "m1", up=True)),
     )
     assert done["a"].jct_s == close(130)
 
