@@ -13,6 +13,7 @@ from themis_ray.core.cluster import NOTHING, Machine
 from themis_ray.core.commands import (
     CreateGroup,
     GroupRefused,
+    LeasesChanged,
     RemoveGroup,
     SendOffer,
 )
@@ -46,7 +47,11 @@ def test_a_group_on_what_is_not_held_is_refused() -> None:
     d = Driver()
     d.join(0, "a", 2)
     d.do(1, ev.GroupRequested("a", "g1", gpus(m0=3)))
-    assert d.said == [GroupRefused("a", "g1", NotHeld(gpus(m0=3), gpus(m0=2)))]
+    refused, leases = d.said
+    assert refused == GroupRefused("a", "g1", NotHeld(gpus(m0=3), gpus(m0=2)))
+    # The AGENT takes its leases to be others than they are: it is told.
+    assert isinstance(leases, LeasesChanged)
+    assert [lease.held for lease in leases.leases] == [gpus(m0=2)]
     with pytest.raises(ProtocolError, match="asks for no GPU"):
         d.do(1, ev.GroupRequested("a", "g2", NOTHING))
 

@@ -272,7 +272,7 @@ class ArbiterMachine(RuleBasedStateMachine):
             self.refuse(ev.GroupGone(group))
         for group in self.arbiter.state.groups.values():
             if group.app in self.apps:
-                self.refuse(ev.GroupRequested(group.app, group.id, group.allocation))
+                self.refuse(ev.GroupRequested(group.app, group.id, Allocation({"elsewhere": 1})))
 
     @precondition(lambda self: self.apps)
     @rule(data=st.data(), round_off=st.sampled_from([-1, 1]))

@@ -204,7 +204,10 @@ class Arbiter:
 
     def _group_requested(self, event: ev.GroupRequested, now: float) -> None:
         app = self._app(event.app)
-        if event.group in self.state.groups:
+        known = self.state.groups.get(event.group)
+        if known is not None:
+            if known.app == app.id and known.allocation == event.allocation:
+                return  # asked again after a broken connection
             raise ProtocolError(f"a group {event.group!r} exists already; name each request anew")
         if not event.allocation:
             raise ProtocolError(f"group {event.group!r} asks for no GPU")
@@ -212,6 +215,8 @@ class Arbiter:
         if not event.allocation <= held:
             reason = NotHeld(event.allocation, held)
             self.state.commands.append(GroupRefused(app.id, event.group, reason))
+            # The AGENT has another view of its leases: tell it the true one.
+            self.state.changed.setdefault(app.id, reason)
             return
         group = Group(event.group, app.id, event.allocation, now)
         self.state.groups[group.id] = app.groups[group.id] = group

@@ -147,9 +147,10 @@ def apply(
     All leases of one round end together (as far as payments in time allow), counted from the
     moment at which the GPUs that change hands are due.
     """
-    if preempts:
-        for lease in leases.values():
-            lease.expires_s = min(lease.expires_s, now + config.notice_s)
+    for lease in leases.values():
+        # However long the answers took, those that lose GPUs have the whole notice.
+        noticed_s = now + config.notice_s
+        lease.expires_s = noticed_s if preempts else max(lease.expires_s, noticed_s)
     base_s = max([now, *(lease.expires_s for lease in leases.values())])
     for name, award in sorted(outcome.awards.items()):
         if award.gpus and name in state.apps:

@@ -131,14 +131,14 @@ class ArbiterActor:
         if left_over:
             # Not a first start: hold no round until the AGENTs have said what they still use.
             core.hold_rounds_until(self._started_s + RECOVERY_S)
-            asyncio.get_running_loop().call_later(
-                RECOVERY_S, lambda: self._driver.remove_unclaimed(left_over)
-            )
+            self._driver.left_over = left_over
+            asyncio.get_running_loop().call_later(RECOVERY_S, self._driver.remove_unclaimed)
+        # Before the first AGENT comes: it may claim groups on these nodes.
+        await self._driver.look_at_nodes()
         host = self.options.host or ray.util.get_node_ip_address()
         self._server = ArbiterServer(self, self._token, host=host, port=0)
         port = await self._server.start()
         self._address = f"{host}:{port}"
-        await self._driver.look_at_nodes()
         loop = asyncio.get_running_loop()
         self._watchers = [
             loop.create_task(self._driver.watch_groups()),

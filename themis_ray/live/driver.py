@@ -59,6 +59,8 @@ class LiveDriver:
         self.placement_groups: dict[str, str] = {}
         self._ready: dict[str, asyncio.Future[str]] = {}
         self._bundles: dict[str, dict[str, float]] = {}
+        # Groups of an earlier arbiter, until their AGENTs have claimed them.
+        self.left_over: list[placement.GroupInfo] = []
         # Nodes on which a group of ours was being made or removed at the last look.
         self._settling: set[str] = set()
         self._closed = False
@@ -146,13 +148,13 @@ class LiveDriver:
     def tell_leases(self, name: str) -> None:
         """Tell an AGENT that has just connected what it holds; it may have missed changes."""
         app = self.core.state.apps[name]
-        if app.leases:
-            views = tuple(lease.view() for lease in app.leases.values())
-            self._tell(name, LeasesChanged(name, views, app.reason))
+        views = tuple(lease.view() for lease in app.leases.values())
+        self._tell(name, LeasesChanged(name, views, app.reason))
 
-    def remove_unclaimed(self, groups: list[placement.GroupInfo]) -> None:
+    def remove_unclaimed(self) -> None:
         """Remove groups of an earlier arbiter that no AGENT has claimed."""
-        for info in groups:
+        left_over, self.left_over = self.left_over, []
+        for info in left_over:
             if info.id not in self.placement_groups.values():
                 logger.warning("removing %s, which no app has claimed", info.group)
                 self._spawn(asyncio.to_thread(placement.remove, info.id))
@@ -270,8 +272,15 @@ class LiveDriver:
     # -- nodes ----------------------------------------------------------------------------
 
     def held_resources(self) -> dict[str, dict[str, float]]:
-        """Resources that our groups hold, per node."""
+        """Resources that our groups hold, per machine."""
         out: dict[str, dict[str, float]] = {}
+        machines = {node_id: machine for machine, node_id in self.node_ids.items()}
+        claimed = set(self.placement_groups.values())
+        for info in self.left_over:
+            for node_id, resources in info.bundles if info.id not in claimed else ():
+                held = out.setdefault(machines.get(node_id, node_id), {})
+                for resource, amount in resources.items():
+                    held[resource] = held.get(resource, 0.0) + amount
         for group in self.core.state.groups.values():
             bundle = self._bundles.get(group.id)
             if bundle is None or not group.occupies:
@@ -285,6 +294,7 @@ class LiveDriver:
     async def look_at_nodes(self) -> None:
         """Read Ray's nodes once, and tell the core when they have changed."""
         nodes = await asyncio.to_thread(read_nodes)
+        self.node_ids = {node.machine: node.id for node in nodes}
         groups = self.core.state.groups.values()
         moving = {n for g in groups if g.state is not GroupState.LIVE for n in g.allocation}
         leased: dict[str, int] = {}
@@ -296,7 +306,6 @@ class LiveDriver:
         )
         # Ray's figures lag: look past a change of ours once more before trusting them.
         self._settling = moving
-        self.node_ids = {node.machine: node.id for node in nodes}
         if tuple(sorted(machines, key=lambda m: m.id)) != self.core.state.cluster.machines:
             self.handle(ev.ClusterChanged(machines))
 

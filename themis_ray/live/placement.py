@@ -25,11 +25,13 @@ class GroupInfo:
         id: Ray's id, in hexadecimal.
         group: The name under which the core knows it.
         state: ``PENDING``, ``PREPARED``, ``CREATED``, ``RESCHEDULING`` or ``REMOVED``.
+        bundles: Ray's node id and the resources of each bundle.
     """
 
     id: str
     group: str
     state: str
+    bundles: tuple[tuple[str, dict[str, float]], ...] = ()
 
 
 def create(
@@ -77,7 +79,12 @@ def handle(placement_group_id: str) -> PlacementGroup:
 def ours() -> list[GroupInfo]:
     """All placement groups that an arbiter of this cluster has made and that Ray remembers."""
     return [
-        GroupInfo(info["placement_group_id"], info["name"][len(NAME_PREFIX) :], info["state"])
+        GroupInfo(
+            info["placement_group_id"],
+            info["name"][len(NAME_PREFIX) :],
+            info["state"],
+            tuple((info["bundles_to_node_id"][i], b) for i, b in info["bundles"].items()),
+        )
         for info in ray.util.placement_group_table().values()
         if info["name"].startswith(NAME_PREFIX)
     ]

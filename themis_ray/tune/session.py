@@ -155,7 +155,7 @@ class Session:
             held = tuple(
                 HeldGroup(t.group, self._waiting[t.group].granted_id, t.allocation)
                 for t in self.agent.trials.values()
-                if t.phase in (TrialPhase.RUNNING, TrialPhase.LEAVING) and t.group in self._waiting
+                if t.holds and t.group in self._waiting
             )
             return RegisterRequest(
                 app=self.app,
@@ -203,10 +203,10 @@ class Session:
         elif state is ConnectionState.CONNECTED and self.welcome is not None:
             logger.info("%s is connected again", self.app)
             with self._lock:
-                for trial in self.agent.trials.values():
-                    # What was asked for while the stream was down may not have arrived.
-                    if trial.phase is TrialPhase.PLACED:
-                        trial.phase = TrialPhase.WAITING
+                placed = [t for t in self.agent.trials.values() if t.phase is TrialPhase.PLACED]
+            for trial in placed:
+                # What was asked for while the stream was down may not have arrived.
+                self._send(ev.GroupRequested(self.app, trial.group, trial.allocation))
 
     def _send(self, event: ev.Event) -> None:
         self._client.send(event)

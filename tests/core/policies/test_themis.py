@@ -7,8 +7,7 @@ from policy_views import app, counts, got, job, kinds, round_of
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import Allocation
 from themis_ray.core.policies import Themis
-from themis_ray.core.policies.lease_aware import fair_share, lease_aware
-from themis_ray.core.policies.themis import fair_r
+from themis_ray.core.policies.lease_aware import fair_r, fair_share, lease_aware
 from themis_ray.errors import ConfigError
 
 M8 = {"m0": 8}

@@ -22,6 +22,7 @@ from themis_ray.core.explain import (
 )
 from themis_ray.core.policies.base import AppView, Award, RoundView
 from themis_ray.core.policies.dividing import Division, Grant
+from themis_ray.core.policies.lease_aware import fair_r
 from themis_ray.core.policies.takers import Taker, takers_of
 from themis_ray.errors import ConfigError
 
@@ -46,13 +47,14 @@ def check_filter(fairness_knob: Fraction, min_bidders: int) -> None:
 def worst_off(view: RoundView, fairness_knob: Fraction, min_bidders: int) -> tuple[str, ...]:
     """The ``max(min_bidders, ceil((1-f) N))`` apps with the greatest r.
 
-    Ties (all that hold nothing have r = infinity) go to the app that has waited longest by its
-    own measure, elapsed / T_id.
+    Ties (all that hold nothing have r = infinity) go to the app that is furthest behind its fair
+    share. The paper does not say; elapsed / T_id, which leaves out what an app was given, has the
+    same apps bid in every round when all leases end together.
     """
     able = [a for a in view.apps.values() if a.answered and a.needs]
     knob = Fraction(str(fairness_knob))  # exact also when it was given as a float
     count = max(min_bidders, math.ceil((1 - knob) * len(view.apps)))
-    worst = sorted(able, key=lambda a: (-a.report.r, -waited(a, view.now_s), a.joined_s, a.id))
+    worst = sorted(able, key=lambda a: (-a.report.r, -fair_r(a, view), a.joined_s, a.id))
     return tuple(a.id for a in worst[:count])
 
 

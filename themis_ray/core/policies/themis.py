@@ -38,11 +38,10 @@ from themis_ray.core.policies.auctioning import (
     with_leftovers,
     worst_off,
 )
-from themis_ray.core.policies.base import AppView, Outcome, Policy, RoundView
-from themis_ray.core.policies.lease_aware import fair_share, lease_aware
+from themis_ray.core.policies.base import Outcome, Policy, RoundView
+from themis_ray.core.policies.lease_aware import fair_r, lease_aware
 from themis_ray.errors import ConfigError
 
-LEAST_R = 0.05
 LEAST_WEIGHT = 1e-6
 
 
@@ -118,18 +117,3 @@ class Themis(Policy):
         if not self.lease_aware:
             return table
         return lease_aware(table, view.apps[table.app], view, self.restart_s)
-
-
-def fair_r(app: AppView, view: RoundView) -> float:
-    """r of an app that has its fair share from now on: 1 plus how far it is behind, over T_id.
-
-    It has lived ``elapsed`` and has been given what a fair share gives in ``attained / share``;
-    the difference is what it will be late. The share counts no further than the app could use:
-    its demand now, or the mean that it has held when that is more (its demand was greater once).
-    """
-    t_ideal, elapsed = app.report.t_ideal_s, view.now_s - app.joined_s
-    if not t_ideal > 0 or elapsed <= 0:
-        return 1.0
-    usable = max(float(app.report.wants), app.attained_gpu_s / elapsed, 1e-9)
-    fair_s = app.attained_gpu_s / min(fair_share(app, view), usable)
-    return max(LEAST_R, 1 + (elapsed - fair_s) / t_ideal)
