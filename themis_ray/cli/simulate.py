@@ -222,7 +222,7 @@ def _print_table(study: Study, policies: Mapping[str, Mapping[str, Any]]) -> Non
         ("moves", "preemptions", 0),
         ("in use", "utilisation", 2),
     )
-    table.add_column("policy")
+    table.add_column("policy", no_wrap=True)
     for heading, _, _ in columns:
         table.add_column(heading, justify="right")
     for name, figures in policies.items():

@@ -48,6 +48,11 @@ class Stay:
     end_s: float
     s: float
 
+    @property
+    def size(self) -> int:
+        """How many GPUs."""
+        return self.gpus.size
+
 
 @dataclass(slots=True)
 class RunResult:

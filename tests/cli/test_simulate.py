@@ -1,0 +1,154 @@
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from themis_ray.cli.main import app
+from themis_ray.errors import MissingExtraError
+from themis_ray.reporting import sim_plots
+
+CLUSTER = """
+name: small
+machines: [{count: 2, gpus: 2}]
+models: {vgg16: {rack: 1.3, cluster: 1.5}}
+"""
+TRACE = """\
+app_id,job_id,arrival_s,tuner,model,max_gpus,iterations,serial_iter_s,min_gpus
+a,0,0,single,vgg16,2,600,1,1
+b,0,60,successive_halving,resnet50,1,300,1,1
+b,1,60,successive_halving,resnet50,1,300,1,1
+c,0,90,single,vgg16,4,900,1,4
+"""
+FIGURES = {
+    *("judge", "max_r", "min_r", "median_r", "p95_r", "p99_r", "mean_r", "jain_r"),
+    *("fraction_r_le_1", "gpu_hours", "avg_jct_s", "median_jct_s", "p95_jct_s", "p99_jct_s"),
+    *("makespan_s", "avg_queue_s", "median_queue_s", "p95_queue_s", "preemptions"),
+    *("mean_placement_score", "utilisation", "rounds", "apps"),
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    (tmp_path / "c.yaml").write_text(CLUSTER)
+    (tmp_path / "t.csv").write_text(TRACE)
+    return ["--cluster", str(tmp_path / "c.yaml"), "--trace", str(tmp_path / "t.csv")]
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["simulate", *arguments])
+
+
+def test_json_has_all_figures_of_all_policies(files: list[str]) -> None:
+    result = run(*files, "--policy", "themis-paper,drf", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert list(document["policies"]) == ["themis-paper", "drf"]
+    assert (document["cluster"], document["gpus"], document["jobs"]) == ("small", 4, 4)
+    for figures in document["policies"].values():
+        assert set(figures) >= FIGURES
+        assert [sorted(one) for one in figures["apps"]] == [["gpu_hours", "id", "jct_s", "r"]] * 3
+        assert [one["id"] for one in figures["apps"]] == ["a", "b", "c"]
+
+
+def test_the_same_inputs_give_the_same_bytes_in_other_processes(files: list[str]) -> None:
+    command = [sys.executable, "-m", "themis_ray", "simulate", *files, "--json", "--seed", "3"]
+    command += ["--policy", "themis,themis-paper,tiresias-l"]
+    outputs = [
+        subprocess.run(
+            command, capture_output=True, check=True, env={"PYTHONHASHSEED": hash_seed}
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert outputs[0] == outputs[1]
+
+
+def test_the_table_lists_the_policies(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    result = run(*files, "--policy", "drf, srtf")
+    assert result.exit_code == 0
+    assert "drf" in result.stdout
+    assert "srtf" in result.stdout
+
+
+def test_generated_workloads_can_be_saved_and_read_again(files: list[str], tmp_path: Path) -> None:
+    saved = tmp_path / "w.csv"
+    spec = "w2:seed=4,apps=3,length=0.05,gpus=4"
+    first = run(
+        *files[:2], "--trace", spec, "--policy", "drf", "--json", "--save-trace", str(saved)
+    )
+    again = run(*files[:2], "--trace", str(saved), *drf)
+    assert first.exit_code == 0, first.output
+    assert json.loads(first.stdout)["policies"] == json.loads(again.stdout)["policies"]
+
+
+def test_the_judge_is_the_one_asked_for(files: list[str]) -> None:
+    for judge in ("fluid", "exclusive", "paper"):
+        result = run(*files, "--policy", "drf", "--judge", judge, "--json")
+        figures = json.loads(result.stdout)["policies"]["drf"]
+        assert figures["judge"] == judge
+        assert figures["max_r"] == figures["max_r_by_judge"][judge]
+
+
+def test_no_restart_cost_makes_jobs_shorter(files: list[str]) -> None:
+    def gpu_hours(*more: str) -> float:
+        result = run(*files, "--policy", "drf", "--json", *more)
+        return float(json.loads(result.stdout)["policies"]["drf"]["gpu_hours"])
+
+    assert gpu_hours("--restart", "0") < gpu_hours("--restart", "10s") < gpu_hours()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--policy", "fair"], "no policy 'fair'; there are: themis, themis-paper"),
+        (["--policy", "drf,drf"], "'drf' stands twice"),
+        (["--policy", ","], "names none"),
+        (["--lease", "soon"], "--lease: 'soon' is not a time"),
+        (["--restart", "-1"], "--restart: '-1' is not a time"),
+        (["--judge", "me"], "--judge: 'me' is unknown; use fluid, exclusive, paper"),
+        (["--ideal", "me"], "--ideal: 'me' is unknown"),
+        (["--payment", "cash"], "--payment: 'cash' is unknown; use time, gpus"),
+        (["--fairness-knob", "1.5"], "use a number from 0 to 1"),
+        (["--trace", "none.csv"], "none.csv: no such file"),
+        (["--trace", "w1:apps=x"], "apps='x' is not a whole number"),
+        (["--cluster", "none.yaml"], "none.yaml: no such file"),
+        (["--format", "xml"], "no trace format 'xml'"),
+    ],
+)
+def test_bad_input_is_explained_and_exits_with_2(
+    files: list[str], options: list[str], message: str
+) -> None:
+    result = run(*files, *options, "--json")
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert json.loads(result.stdout)["error"]["exit_code"] == 2
+
+
+def test_the_page_stands_alone(files: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    page = tmp_path / "p.html"
+    result = run(*files, "--policy", "drf,srtf", "--plot", str(page), "--json")
+    assert result.exit_code == 0, result.output
+    text = page.read_text()
+    assert not re.search(r"<(script|link)[^>]+(src|href)=", text)
+    for words in (
+        "Finish-time fairness",
+        "Completion time",
+        "Placement score",
+        "GPUs by app, srtf",
+    ):
+        assert words in text
+
+
+def test_a_missing_plotly_is_named_before_the_run(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(MissingExtraError, match=r"themis_ray\[plot\]"):
+        sim_plots.check_plotly()
+    assert run(*files, "--plot", str(tmp_path / "p.html")).exit_code == 1
