@@ -300,10 +300,15 @@ def as_if_large() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("as_if_large")
-@given(auctions())
-@SOME
-def test_the_way_of_large_auctions_is_feasible_and_its_bound_is_true(auction: Auction) -> None:
-    result = auction.run()
+@pytest.mark.parametrize("linear_from", [0, 10_000])
+@given(auction=auctions())
+@FEW
+def test_the_way_of_large_auctions_is_feasible_and_its_bound_is_true(
+    linear_from: int, auction: Auction
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nash, "LINEAR_FROM", linear_from)
+        result = auction.run()
     served, best = auction.oracle().best()
     mine, welfare = product(auction, result)
     assert sum(result.allocation.values(), result.leftover) == auction.pool
@@ -354,3 +359,18 @@ def test_a_large_auction_is_certified_near_its_optimum(racks: int) -> None:
         asked = [row.value for row in table.rows if row.size == won.size and row.level >= level]
         assert result.values[table.app] in asked
     assert run_auction(pool, rack_of, tables) == result
+
+
+def test_linear_counterfactuals_are_near_the_exact_ones() -> None:
+    pool, rack_of, tables = large_auction(4, seed=4)
+    exact = run_auction(pool, rack_of, tables)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nash, "LINEAR_FROM", 0)
+        linear = run_auction(pool, rack_of, tables)
+    assert linear.proportional_fair == exact.proportional_fair
+    for app, factor in exact.payment_factor.items():
+        slack = exact.payment_slack[app] + linear.payment_slack[app] + 1e-6
+        # Never too dear for the others: the linear relaxation finds at least the harm there is.
+        assert linear.payment_factor[app] <= factor * math.exp(slack)
+        assert linear.payment_factor[app] == pytest.approx(factor, rel=0.01)
+        assert app not in linear.harm[app]

@@ -10,6 +10,11 @@
 
 GPUs are indivisible and the paper does not say how ``c_i`` is applied: see :data:`Payment`.
 
+Size. Up to 64 bidders and 256 GPUs all of this is exact: proved to 1e-6 in the sum of logarithms,
+and each bundle is placed on named machines in the counterfactuals too. Beyond that the allocation
+comes with a certified ``gap``; counterfactuals compare two optima of the model without racks, and
+from 400 bidders on the second is that of its linear relaxation.
+
 Ties. Of allocations with equal products, bidders that bid alike are served in the order given
 (the first gets the best bundle); otherwise the solver's choice stands, which depends on the
 input alone, not on chance, on the clock or on the apps' names.

@@ -42,7 +42,12 @@ SMALL = Effort(
     columns=150, most_columns=50_000, nodes=20_000, tries=30, slack=0.0, full_columns=3000
 )
 LARGE = Effort(columns=200, most_columns=4000, nodes=500, tries=4, slack=1e-4, full_columns=0)
-LARGE_WITHOUT = Effort(columns=80, most_columns=400, nodes=50, tries=1, slack=1e-3, full_columns=0)
+LARGE_WITHOUT = Effort(
+    columns=60, most_columns=400, nodes=50, tries=1, slack=1e-3, full_columns=0, rounding=True
+)
+# From so many bidders on, counterfactuals are linear: one bidder moves so little among so many
+# that whole GPUs do not matter, and an integer program for each would take most of the time.
+LINEAR_FROM = 400
 BUDGET_FOR_OPTIMUM = 0.5
 
 
@@ -134,18 +139,14 @@ class NashSolver:
             raise RuntimeError("call optimum() before harm()")
         if self._others is None:
             effort = SMALL if self._small else LARGE_WITHOUT
+            linear = not self._small and self.instance.apps >= LINEAR_FROM
             self._others = Counterfactuals(
-                self._maximiser, self._base, effort, self._small, self._deadline
+                self._maximiser, self._base, effort, self._small, linear, self._deadline
             )
         absence = self._others.without(app)
-        weights = self.instance.weights
-        logs = {}
-        for other in sorted({a for a, _ in absence.before.items() ^ absence.after.items()}):
-            then, now = absence.after.get(other), absence.before.get(other)
-            if self._value(other, then) != self._value(other, now):
-                change = math.log(self._value(other, then)) - math.log(self._value(other, now))
-                logs[self.instance.tables[other].app] = float(weights[other]) * change
-        return Harm(logs, max(0.0, absence.bound - absence.gain))
+        tables = self.instance.tables
+        logs = {tables[other].app: change for other, change in sorted(absence.changes.items())}
+        return Harm(logs, absence.slack)
 
     def wanted(self, app: int) -> Wanted | None:
         """The better bundle that a bidder came nearest to; None when it has its best."""

@@ -10,7 +10,13 @@ from themis_ray.core.solver.deadline import Deadline
 from themis_ray.core.solver.instance import Bools, Ints
 from themis_ray.core.solver.outcome import EXACT
 from themis_ray.core.solver.problem import Prices, Problem
-from themis_ray.core.solver.programs import NONE, IntegerSolution, solve_integer
+from themis_ray.core.solver.programs import (
+    NONE,
+    IntegerSolution,
+    solve_integer,
+    solve_mixture,
+    solve_rounded,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,8 @@ class Effort:
         tries: Orders in which placing on named machines is tried.
         slack: A gap (in the objective) that is good enough to stop enlarging.
         full_columns: Columns of the full model up to which it is solved when placing fails.
+        rounding: Whether a rounded linear solution will do, if it is within half the slack; it
+            does not say how machines are cut.
     """
 
     columns: int
@@ -32,6 +40,7 @@ class Effort:
     tries: int
     slack: float
     full_columns: int
+    rounding: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +71,7 @@ def best_nearby(problem: Problem, prices: Prices, effort: Effort, deadline: Dead
         columns, fixed = _in_question(problem, prices, reach)
         if best is not None and columns.size > effort.most_columns:
             break
-        found = solve_integer(
-            problem, columns, fixed, nodes=effort.nodes, seconds=deadline.left_s()
-        )
+        found = _solve(problem, columns, fixed, effort, deadline)
         if found is not None and (best is None or found.value > best.value):
             best = found
         if found is not None:
@@ -78,6 +85,42 @@ def best_nearby(problem: Problem, prices: Prices, effort: Effort, deadline: Dead
     return Nearby(best, bound)
 
 
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """An optimum of the linear relaxation.
+
+    Attributes:
+        gains: What each bidder gains on average.
+        bound: No allocation gains more.
+    """
+
+    gains: dict[int, float]
+    bound: float
+
+
+def best_mixture(
+    problem: Problem, prices: Prices, effort: Effort, deadline: Deadline
+) -> Mixture | None:
+    """The linear relaxation over the columns nearest to their bidder's best bargain."""
+    finite = prices.shortfall[problem.allowed]
+    wanted = int(problem.able.size) + effort.columns
+    reach = np.inf
+    if wanted < finite.size:
+        reach = float(np.partition(finite, wanted - 1)[wanted - 1])
+    columns, fixed = _in_question(problem, prices, reach)
+    found = solve_mixture(problem, columns, fixed, seconds=deadline.left_s())
+    if found is None:
+        return None
+    amounts, value = found
+    apps = problem.model.app
+    gains = np.bincount(apps[columns], amounts * problem.gain[columns], problem.counted.size)
+    gains += np.bincount(apps[fixed], problem.gain[fixed], problem.counted.size)
+    taking = np.flatnonzero(np.bincount(apps[columns], amounts, problem.counted.size) > 0)
+    winners = np.union1d(taking, apps[fixed])
+    bound = min(prices.bound, max(value, prices.bound - reach))
+    return Mixture({int(app): float(gains[app]) for app in winners}, bound)
+
+
 def _in_question(problem: Problem, prices: Prices, reach: float) -> tuple[Ints, Ints]:
     """The columns within reach, and those among them that their bidder cannot do without."""
     model = problem.model
@@ -88,6 +131,34 @@ def _in_question(problem: Problem, prices: Prices, reach: float) -> tuple[Ints, 
         return columns, NONE
     fixed = columns[first[sure]]
     return np.setdiff1d(columns, fixed, assume_unique=True), fixed
+
+
+def _solve(
+    problem: Problem, columns: Ints, fixed: Ints, effort: Effort, deadline: Deadline
+) -> IntegerSolution | None:
+    """Solve the integer program, by rounding where that is good enough."""
+    seconds = deadline.left_s()
+    if effort.rounding:
+        slack = effort.slack / 2
+        found = solve_rounded(problem, columns, fixed, seconds=seconds, slack=slack)
+        if found is not None:
+            return found
+    return solve_integer(
+        problem,
+        columns,
+        fixed,
+        nodes=effort.nodes,
+        seconds=seconds,
+        tolerance=_tolerance(problem, columns, effort.slack),
+        linear_first=not effort.rounding,
+    )
+
+
+def _tolerance(problem: Problem, columns: Ints, slack: float) -> float:
+    """A relative gap that is no more than half of the slack allowed, in absolute terms."""
+    most = float(np.abs(problem.gain[columns]).max(initial=0.0))
+    bidders = np.unique(problem.model.app[columns]).size
+    return slack / 2 / max(1.0, most * bidders)
 
 
 def _must_win(problem: Problem) -> Bools:

@@ -11,6 +11,7 @@ from scipy.sparse import coo_array, csc_array
 
 from themis_ray.core.solver.instance import Floats, Ints
 from themis_ray.core.solver.problem import Problem
+from themis_ray.core.solver.rounding import round_up
 
 INTEGRAL = 1e-6
 NONE: Ints = np.empty(0, dtype=np.int64)
@@ -97,13 +98,11 @@ def solve_integer(
         fixed: Columns of other bidders that are chosen in any case.
         nodes: Limit of the branch-and-bound tree, the same on every machine.
         seconds: Limit of time.
-        tolerance: Relative gap at which to stop.
+        tolerance: Gap, relative to the gain of the columns not fixed, at which to stop.
         linear_first: Try the linear program first: worth it where it is often integral.
     """
-    matrix, low, high = _constraints(problem, columns)
+    matrix, low, high = _constraints(problem, columns, fixed)
     model = problem.model
-    high[: len(model.parts)] -= model.needs[model.placed[fixed]].sum(axis=0)
-    high[-1] += problem.counted[model.app[fixed]].sum()
     upper = np.concatenate([np.ones(columns.size), model.upper])
     options: dict[str, float] = {"mip_rel_gap": tolerance, "node_limit": nodes}
     if seconds is not None:
@@ -115,11 +114,56 @@ def solve_integer(
     chosen = np.union1d(columns[np.round(result.x[: columns.size]) > 0], fixed)
     value = math.fsum(problem.gain[chosen])
     bound = value
-    if result.status != 0:
-        bound = math.fsum(problem.gain[fixed]) - float(result.mip_dual_bound)
+    if result.status != 0 or tolerance > 0:
+        # The linear program has no bound of its own: it is its value.
+        least = result.fun if result.mip_dual_bound is None else result.mip_dual_bound
+        bound = math.fsum(problem.gain[fixed]) - float(least)
     return IntegerSolution(
         chosen, result.x[columns.size :], value, max(value, bound), result.status == 0
     )
+
+
+def solve_rounded(
+    problem: Problem, columns: Ints, fixed: Ints, *, seconds: float | None, slack: float
+) -> IntegerSolution | None:
+    """Solve the linear program and round it; None unless that is within ``slack`` of its bound.
+
+    The values of the supply variables are left out.
+    """
+    found = _relaxed(problem, columns, fixed, seconds)
+    if found is None:
+        return None
+    best = -float(found.fun)
+    chosen = round_up(problem, columns, fixed, found.x[: columns.size], best - slack)
+    if chosen is None:
+        return None
+    value = math.fsum(problem.gain[chosen])
+    bound = math.fsum(problem.gain[fixed]) + best
+    return IntegerSolution(chosen, np.empty(0), value, max(value, bound), True)
+
+
+def solve_mixture(
+    problem: Problem, columns: Ints, fixed: Ints, *, seconds: float | None
+) -> tuple[Floats, float] | None:
+    """The linear program's amounts of the columns, and its value with what is fixed."""
+    found = _relaxed(problem, columns, fixed, seconds)
+    if found is None:
+        return None
+    return found.x[: columns.size], math.fsum(problem.gain[fixed]) - float(found.fun)
+
+
+def _relaxed(
+    problem: Problem, columns: Ints, fixed: Ints, seconds: float | None
+) -> OptimizeResult | None:
+    matrix, low, high = _constraints(problem, columns, fixed)
+    upper = np.concatenate([np.ones(columns.size), problem.model.upper])
+    result = milp(
+        np.concatenate([-problem.gain[columns], np.zeros(problem.model.upper.size)]),
+        bounds=Bounds(0, upper),
+        constraints=LinearConstraint(matrix, low, high),
+        options={} if seconds is None else {"time_limit": max(seconds, 1e-3)},
+    )
+    return result if result.status == 0 else None
 
 
 def _minimise(
@@ -149,7 +193,9 @@ def _minimise(
     return milp(cost, integrality=whole, bounds=bounds, constraints=constraints, options=options)
 
 
-def _constraints(problem: Problem, columns: Ints) -> tuple[csc_array, Floats, Floats]:
+def _constraints(
+    problem: Problem, columns: Ints, fixed: Ints = NONE
+) -> tuple[csc_array, Floats, Floats]:
     """Rows: parts, the supply variables' own, one per bidder, the number that must be served.
 
     The matrix is put together entry by entry: stacking sparse blocks takes longer than HiGHS.
@@ -185,4 +231,6 @@ def _constraints(problem: Problem, columns: Ints) -> tuple[csc_array, Floats, Fl
     high[: len(model.parts)] = 0.0
     high[len(model.parts) : above] = model.limit_high
     high[-1] = -float(problem.must)
+    high[: len(model.parts)] -= model.needs[model.placed[fixed]].sum(axis=0)
+    high[-1] += problem.counted[model.app[fixed]].sum()
     return matrix, low, high

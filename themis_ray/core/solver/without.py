@@ -17,7 +17,7 @@ from themis_ray.core.solver.deadline import Deadline
 from themis_ray.core.solver.floor import Floor
 from themis_ray.core.solver.maximise import Maximiser, better
 from themis_ray.core.solver.naming import chosen_by_app
-from themis_ray.core.solver.nearby import Effort, best_nearby
+from themis_ray.core.solver.nearby import Effort, best_mixture, best_nearby
 from themis_ray.core.solver.outcome import EXACT
 from themis_ray.core.solver.placing import Placement
 from themis_ray.core.solver.problem import Prices, Problem, paid, rescale
@@ -48,19 +48,15 @@ class Base:
 
 @dataclass(frozen=True, eq=False)
 class Absence:
-    """What the others get when one bidder stays away.
+    """What changes for the others when one bidder stays away.
 
     Attributes:
-        before: The option of each other bidder with everyone there.
-        after: The same in the bidder's absence.
-        gain: What the others gain in its absence.
-        bound: No allocation gains the others more.
+        changes: By how much ``w * log V`` of each other bidder rises (or falls), if it changes.
+        slack: By how much the sum of the changes could at most be greater.
     """
 
-    before: Mapping[int, int]
-    after: Mapping[int, int]
-    gain: float
-    bound: float
+    changes: Mapping[int, float]
+    slack: float
 
 
 class Counterfactuals:
@@ -72,6 +68,8 @@ class Counterfactuals:
         effort: How hard to try.
         placing: Whether counterfactuals are placed on named machines. If not (in a large
             auction), both sides of the comparison are those of the merged model.
+        linear: Whether the linear relaxation stands for the auction without the bidder. Then the
+            harm found is never too small, and too great by what whole GPUs cost at most.
         deadline: When to stop: after it, no harm is found any more.
     """
 
@@ -81,12 +79,14 @@ class Counterfactuals:
         base: Base,
         effort: Effort,
         placing: bool,
+        linear: bool,
         deadline: Deadline,
     ) -> None:
         self._maximiser = maximiser
         self._base = base
         self._effort = effort
         self._placing = placing and maximiser.forgets
+        self._linear = linear
         self._deadline = deadline
         self._cost = paid(base.problem, base.prices)
         shortfall, count = base.prices.shortfall, NEAR * max(1, base.problem.able.size)
@@ -101,19 +101,39 @@ class Counterfactuals:
         problem, prices = self._drop(app)
         value = _gain(problem, before)
         if prices.bound - value <= EXACT / 10 or self._deadline.passed():
-            return Absence(before, before, value, max(value, prices.bound))
+            return Absence({}, max(0.0, prices.bound - value))
         prices = rescale(problem, prices, self._cost, self._near)
+        if self._linear:
+            return self._linear_absence(problem, prices, before)
         near = best_nearby(problem, prices, self._effort, self._deadline)
         if near.solution is None:
-            return Absence(before, before, value, max(value, near.bound))
+            return Absence({}, max(0.0, near.bound - value))
         after: Mapping[int, int] = chosen_by_app(problem.model, near.solution.columns)
         bound = near.bound
         if self._placing:
             after, bound = self._placed(after, app, problem, prices, bound)
         gain = _gain(problem, after)
         if gain <= value:
-            after, gain = before, value
-        return Absence(before, after, gain, max(bound, gain))
+            return Absence({}, max(0.0, bound - value))
+        return Absence(_changes(problem, before, after), max(0.0, bound - gain))
+
+    def _linear_absence(
+        self, problem: Problem, prices: Prices, before: Mapping[int, int]
+    ) -> Absence:
+        """What changes in the linear relaxation over the columns in question."""
+        mixed = best_mixture(problem, prices, self._effort, self._deadline)
+        value = _gain(problem, before)
+        if mixed is None:
+            return Absence({}, max(0.0, prices.bound - value))
+        changes = {}
+        for app, gain in mixed.gains.items():
+            change = gain - (float(problem.gain[before[app]]) if app in before else 0.0)
+            if abs(change) > EXACT / 10:
+                changes[app] = change
+        gained = math.fsum(changes.values())
+        if gained <= 0:
+            return Absence({}, max(0.0, mixed.bound - value))
+        return Absence(changes, max(0.0, mixed.bound - value - gained))
 
     def _drop(self, app: int) -> tuple[Problem, Prices]:
         """The problem without a bidder, at the same prices."""
@@ -173,6 +193,19 @@ class Counterfactuals:
         for other in moved:
             floor.take(was.bundles.get(other, {}))
         return placed
+
+
+def _changes(
+    problem: Problem, before: Mapping[int, int], after: Mapping[int, int]
+) -> dict[int, float]:
+    """By how much each bidder's gain differs, for those whose gain does."""
+    changes = {}
+    for app in {a for a, _ in before.items() ^ after.items()}:
+        then = float(problem.gain[after[app]]) if app in after else 0.0
+        now = float(problem.gain[before[app]]) if app in before else 0.0
+        if then != now:
+            changes[app] = then - now
+    return changes
 
 
 def _gain(problem: Problem, option: Mapping[int, int]) -> float:
