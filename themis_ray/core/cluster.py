@@ -75,6 +75,13 @@ class Allocation(Mapping[str, int]):
         self._size = sum(self._counts.values())
         self._hash: int | None = None
 
+    @classmethod
+    def _of(cls, counts: dict[str, int]) -> Allocation:
+        """Counts that come from other allocations: sorted, whole and above 0."""
+        made = cls.__new__(cls)
+        made._counts, made._size, made._hash = counts, sum(counts.values()), None
+        return made
+
     def __getitem__(self, machine: str) -> int:
         return self._counts[machine]
 
@@ -113,25 +120,40 @@ class Allocation(Mapping[str, int]):
         return self._counts.get(machine, 0)
 
     def __add__(self, other: Allocation) -> Allocation:
+        if not other._counts:
+            return self
+        if not self._counts:
+            return other
         counts = dict(self._counts)
         for machine, count in other._counts.items():
             counts[machine] = counts.get(machine, 0) + count
-        return Allocation(counts)
+        if len(counts) > len(self._counts):
+            counts = {m: counts[m] for m in sorted(counts)}
+        return Allocation._of(counts)
 
     def __sub__(self, other: Allocation) -> Allocation:
         if not other <= self:
             raise InvalidInputError(f"cannot take {other} from {self}")
-        return Allocation({m: c - other.on(m) for m, c in self._counts.items()})
+        return self.minus(other)
 
     def minus(self, other: Allocation) -> Allocation:
         """What is left of this when ``other`` is taken, never below zero."""
-        return Allocation({m: max(0, c - other.on(m)) for m, c in self._counts.items()})
+        if not other._counts:
+            return self
+        taken = other._counts
+        return Allocation._of(
+            {m: left for m, c in self._counts.items() if (left := c - taken.get(m, 0)) > 0}
+        )
 
     def __and__(self, other: Allocation) -> Allocation:
-        return Allocation({m: min(c, other.on(m)) for m, c in self._counts.items()})
+        theirs = other._counts
+        return Allocation._of(
+            {m: min(c, theirs[m]) for m, c in self._counts.items() if m in theirs}
+        )
 
     def __le__(self, other: Allocation) -> bool:
-        return all(c <= other.on(m) for m, c in self._counts.items())
+        theirs = other._counts
+        return all(c <= theirs.get(m, 0) for m, c in self._counts.items())
 
 
 NOTHING = Allocation()
