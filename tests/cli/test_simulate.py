@@ -78,9 +78,8 @@ def test_the_table_lists_the_policies(files: list[str], monkeypatch: pytest.Monk
 def test_generated_workloads_can_be_saved_and_read_again(files: list[str], tmp_path: Path) -> None:
     saved = tmp_path / "w.csv"
     spec = "w2:seed=4,apps=3,length=0.05,gpus=4"
-    first = run(
-        *files[:2], "--trace", spec, "--policy", "drf", "--json", "--save-trace", str(saved)
-    )
+    drf = ("--policy", "drf", "--json")
+    first = run(*files[:2], "--trace", spec, *drf, "--save-trace", str(saved))
     again = run(*files[:2], "--trace", str(saved), *drf)
     assert first.exit_code == 0, first.output
     assert json.loads(first.stdout)["policies"] == json.loads(again.stdout)["policies"]
