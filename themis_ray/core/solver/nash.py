@@ -175,9 +175,9 @@ class NashSolver:
         _, start, failed = placer.try_orders(smallest, 3)
         if not failed:
             return start, len(start.option)
-        able_option = instance.needy[instance.app]
-        gain = np.where(able_option, 1.0, -np.inf)
-        problem = Problem(self._maximiser.merged, gain, able_option, instance.needy, 0)
+        of_needy = instance.needy[instance.app]
+        gain = np.where(of_needy, 1.0, -np.inf)
+        problem = Problem(self._maximiser.merged, gain, of_needy, instance.needy, 0)
         prices = relax(problem, NONE, deadline)
         found = self._maximiser.maximise(problem, prices, start, deadline)
         return found.placement, math.floor(found.bound + EXACT)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from themis_ray.core.bids import BidRow
-from themis_ray.core.cluster import NOTHING, Allocation
+from themis_ray.core.cluster import Allocation
+
+# Differences in log welfare below this count as none: it is what HiGHS vouches for.
+EXACT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,3 @@ class Outcome:
     def exact(self) -> bool:
         """Whether the allocation is proved optimal (to 1e-6 in ``log_welfare``)."""
         return self.served == self.served_bound and self.bound - self.log_welfare <= EXACT
-
-
-EXACT = 1e-6
-
-LOST = Win(None, NOTHING, 0.0)
-
-
-def log_of(value: float) -> float:
-    """log V; minus infinity for 0."""
-    return math.log(value) if value > 0 else -math.inf
