@@ -12,7 +12,7 @@ from themis_ray.core.explain import LeaseEnded, NotPreemptible, Reason
 from themis_ray.core.leases import Lease
 from themis_ray.core.policies.base import AppView, Award, Outcome, RoundView
 from themis_ray.core.settings import ArbiterConfig
-from themis_ray.core.state import App, State
+from themis_ray.core.state import App, State, total
 
 
 class Phase(Enum):
@@ -61,28 +61,23 @@ def renewable(state: State, now: float, notice_s: float) -> dict[str, Lease]:
 
 def put_up(state: State, leases: Mapping[str, Lease]) -> Allocation:
     """The pool: free GPUs that nobody awaits, and those of the given leases."""
-    pool = state.unclaimed()
-    for lease in leases.values():
-        pool = pool + lease.held
-    return pool & state.cluster.capacity
+    held = total(lease.held for lease in leases.values())
+    return (state.unclaimed() + held) & state.cluster.capacity
 
 
 def expiring(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
     """GPUs that an app holds under leases that are put up."""
-    total = NOTHING
-    for lease in app.leases.values():
-        if lease.id in leases:
-            total = total + lease.held
-    return total
+    return total(lease.held for lease in app.leases.values() if lease.id in leases)
 
 
 def kept(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
     """GPUs that an app holds or awaits whatever the round decides."""
-    total = NOTHING
-    for lease in app.leases.values():
-        if lease.id not in leases and not lease.final:
-            total = total + lease.held + lease.pending
-    return total
+    return total(
+        gpus
+        for lease in app.leases.values()
+        if lease.id not in leases and not lease.final
+        for gpus in (lease.held, lease.pending)
+    )
 
 
 def view_of(
@@ -119,13 +114,12 @@ def check(outcome: Outcome, pool: Allocation) -> None:
     Raises:
         ValueError: The awards do not fit into the pool.
     """
-    total = NOTHING
     for award in outcome.awards.values():
-        total = total + award.gpus
         if not 0 < award.lease_fraction <= 1:
             raise ValueError(f"a lease fraction of {award.lease_fraction} was awarded")
-    if not total <= pool:
-        raise ValueError(f"the policy awarded {total}, but only {pool} were put up")
+    awarded = total(award.gpus for award in outcome.awards.values())
+    if not awarded <= pool:
+        raise ValueError(f"the policy awarded {awarded}, but only {pool} were put up")
 
 
 def left_idle(outcome: Outcome, pool: Allocation) -> bool:

@@ -49,7 +49,7 @@ class App:
     @property
     def pending(self) -> Allocation:
         """GPUs won and not yet received."""
-        return _total(lease.pending for lease in self.leases.values())
+        return total(lease.pending for lease in self.leases.values())
 
 
 @dataclass(slots=True)
@@ -182,7 +182,7 @@ class State:
         free = self.ledger.free()
         if not self.pending:
             return free
-        return free.minus(_total(lease.pending for lease in self.pending.values()))
+        return free.minus(total(lease.pending for lease in self.pending.values()))
 
     # -- capacity -------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class State:
 
     def _trim_promises(self) -> None:
         """What is awaited and can no longer come is not awaited any more; the newest goes first."""
-        staying = _total(
+        staying = total(
             lease.held
             for app in self.apps.values()
             for lease in app.leases.values()
@@ -279,8 +279,8 @@ class State:
         if app.force_s is None or now < app.force_s:
             return
         app.overstays = [(due_s, gpus) for due_s, gpus in app.overstays if due_s > now]
-        ending = _total(g.allocation for g in app.groups.values() if g.state is GroupState.ENDING)
-        later = _total(gpus for _, gpus in app.overstays).minus(ending)
+        ending = total(g.allocation for g in app.groups.values() if g.state is GroupState.ENDING)
+        later = total(gpus for _, gpus in app.overstays).minus(ending)
         over = self.ledger.excess(app.id).minus(ending).minus(later)
         for group in sorted(app.groups.values(), key=lambda g: -g.requested_s):
             if not over:
@@ -305,9 +305,13 @@ class State:
         return out
 
 
-def _total(allocations: Iterable[Allocation]) -> Allocation:
-    total: dict[str, int] = {}
-    for allocation in allocations:
+def total(allocations: Iterable[Allocation]) -> Allocation:
+    """All GPUs of some allocations together."""
+    some = [allocation for allocation in allocations if allocation]
+    if len(some) < 2:
+        return some[0] if some else NOTHING
+    counts: dict[str, int] = {}
+    for allocation in some:
         for machine, count in allocation.items():
-            total[machine] = total.get(machine, 0) + count
-    return Allocation(total)
+            counts[machine] = counts.get(machine, 0) + count
+    return Allocation(counts)
