@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast, overload
 
+from themis_ray.agent.bidder import bid_table
 from themis_ray.core import events as ev
 from themis_ray.core.bids import BidTable
 from themis_ray.core.cluster import Level
 from themis_ray.core.commands import SendOffer
 from themis_ray.core.fairness import ideal_time_s
 from themis_ray.sim.jobrun import JobRun, JobState
-from themis_ray.sim.outlook import SimOutlook, sim_bid_table
+from themis_ray.sim.outlook import SimOutlook
 from themis_ray.sim.tuners import curve_of
 
 if TYPE_CHECKING:
@@ -113,18 +114,36 @@ def report(app: SimApp, now: float, gpus: int) -> ev.AppReport:
     """The report of an app that goes on with ``gpus`` GPUs."""
     ideal_s = t_ideal_s(app)
     shared_s = math.inf
-    if gpus:
+    if gpus and len(app.active) == 1 and not app.future:
+        shared_s = now - app.joined_s + _lone_job_left_s(app, app.active[0], gpus, now)
+    elif gpus:
         view = outlook(app, now)
         shared_s = view.elapsed_s + view.time_left_s(gpus)
-    waiting = [job.spec.min_gpus for job in app.active if job.state is JobState.WAITING]
     return ev.AppReport(
         r=shared_s / ideal_s,
         t_shared_s=shared_s,
         t_ideal_s=ideal_s,
         wants=app.wants(),
-        gang=min(waiting or [job.spec.min_gpus for job in app.active], default=1),
+        gang=_gang(app),
         jobs=cast(tuple[ev.JobReport, ...], LazyJobs(app, now)),
     )
+
+
+def _lone_job_left_s(app: SimApp, job: JobRun, gpus: int, now: float) -> float:
+    """Equation 1: what :meth:`SimOutlook.time_left_s` says of one job, without the detour."""
+    if gpus < job.spec.min_gpus:
+        return math.inf
+    usable = min(gpus, job.spec.max_gpus)
+    work = max(0.0, job.believed_left(now)) * job.spec.serial_iter_s
+    return work * app.slowdown(usable, Level.MACHINE) / usable * app.belief
+
+
+def _gang(app: SimApp) -> int:
+    """The fewest GPUs that would let one more job run."""
+    if len(app.active) == 1:
+        return app.active[0].spec.min_gpus
+    waiting = [job.spec.min_gpus for job in app.active if job.state is JobState.WAITING]
+    return min(waiting or [job.spec.min_gpus for job in app.active], default=1)
 
 
 def bid(app: SimApp, offer: SendOffer, now: float) -> BidTable:
@@ -135,4 +154,4 @@ def bid(app: SimApp, offer: SendOffer, now: float) -> BidTable:
         if job.state in (JobState.PLACED, JobState.RUNNING) and job.allocation <= offer.expiring
     ]
     needs = max(0, app.wants() - offer.kept.size)
-    return sim_bid_table(app.id, outlook(app, now), offer, own, needs)
+    return bid_table(app.id, outlook(app, now), offer, own, needs)

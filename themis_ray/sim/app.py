@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from themis_ray.agent.split import staying
 from themis_ray.core import events as ev
 from themis_ray.core.cluster import Allocation, Cluster, Level
 from themis_ray.core.commands import (
@@ -28,7 +27,7 @@ from themis_ray.sim.engine import Engine
 from themis_ray.sim.jobrun import JobRun, JobState
 from themis_ray.sim.jobs import TraceApp
 from themis_ray.sim.settings import SimConfig
-from themis_ray.sim.sharing import best_part, place_jobs, total
+from themis_ray.sim.sharing import best_part, place_jobs, staying, total
 from themis_ray.sim.tuners import PhasePlan, halvings, phase_iterations, plan_of
 
 # After GPUs were given back as too few for a gang, ask again so much later.
@@ -258,8 +257,14 @@ class SimApp:
 
     def wants(self) -> int:
         """GPUs in total that the app can use now."""
-        if len(self.active) == 1 and not self.active[0].group:
-            return 0 if self.content else min(self.cluster_gpus, self.active[0].spec.max_gpus)
+        if len(self.active) == 1:  # the usual case
+            job = self.active[0]
+            most = job.allocation.size
+            if not self.content and (
+                most == 0 or job.leaves or job.worth_growing(self.world.engine.now)
+            ):
+                most = job.spec.max_gpus
+            return min(self.cluster_gpus, most)
         return min(self.cluster_gpus, sum(most for _, most in self.demands()))
 
     def slowdown(self, gpus: int, level: Level) -> float:
@@ -297,16 +302,12 @@ class SimApp:
     def _decide_who_leaves(self, now: float) -> Allocation:
         """See to the jobs whose GPUs are lost; returns the GPUs that are kept and idle."""
         room = total([lease.held for lease in self.leases if not lease.final])
-        groups = [
-            (job.group, job.allocation)
-            for job in self.active
-            if job.state in (JobState.RUNNING, JobState.PLACED)
-        ]
+        groups = [job for job in self.active if job.state in (JobState.RUNNING, JobState.PLACED)]
         if not groups:
             return room
         keep, idle = staying(groups, room)
-        for name, _ in groups:
-            job = self._groups[name]
+        for job in groups:
+            name = job.group
             if name in keep:
                 if job.leave_s is not None:
                     job.leave_s = None

@@ -1,4 +1,4 @@
-"""What an app of the simulator would bid: the live bidder, for phases and for gangs of any size."""
+"""What is left of a simulated app: the live bidder's outlook, with phases to come."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from themis_ray.agent.bidder import Outlook, bid_table
-from themis_ray.core.bids import BidRow, BidTable
-from themis_ray.core.cluster import Allocation, Level
-from themis_ray.core.commands import SendOffer
+from themis_ray.agent.bidder import Outlook
+from themis_ray.core.cluster import Level
 from themis_ray.core.fairness import Phase
 
 
@@ -59,34 +57,3 @@ class SimOutlook(Outlook):
         fluid = phase.jobs * job_s * s / usable
         longest = job_s * s / min(self.trial_max, gpus)
         return (makespan + max(fluid, longest)) / 2
-
-
-def sim_bid_table(
-    app: str,
-    outlook: SimOutlook,
-    offer: SendOffer,
-    own: Sequence[Allocation],
-    needs: int,
-) -> BidTable:
-    """The live bidder's table, with rows for gangs that lie on several machines.
-
-    The live bidder keeps a rigid gang on one machine, since it is one process there. Gangs of
-    traces may be larger than any machine.
-    """
-    table = bid_table(app, outlook, offer, own, needs)
-    gang = outlook.trial_min
-    if gang == 1 or gang != outlook.trial_max:
-        return table
-    spread = _spread_rows(outlook, offer, min(needs, offer.offer.size))
-    return BidTable(app, table.r_nothing, (*table.rows, *spread))
-
-
-def _spread_rows(outlook: SimOutlook, offer: SendOffer, most: int) -> list[BidRow]:
-    """Rigid gangs on GPUs anywhere in a rack, and anywhere at all."""
-    kept = offer.kept.size
-    rows = []
-    for size in range(outlook.trial_min, most + 1, outlook.trial_min):
-        for level in (Level.RACK, Level.CLUSTER):
-            r = outlook.r(kept + size, level, moved=1.0)
-            rows.append(BidRow(r, parts=(1,) * size, level=level))
-    return rows

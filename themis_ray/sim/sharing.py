@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from themis_ray.agent.split import shares_of
-from themis_ray.core.cluster import Allocation, Cluster
+from themis_ray.core.cluster import NOTHING, Allocation, Cluster
 from themis_ray.core.valuation import lay_out
 from themis_ray.sim.jobrun import JobRun
 
@@ -82,6 +82,24 @@ def best_part(job: JobRun, allocation: Allocation, cluster: Cluster) -> Allocati
 def rate(job: JobRun, allocation: Allocation, cluster: Cluster) -> float:
     """Iterations a second of a job on some GPUs."""
     return job.rate_on(allocation.size, cluster.level(allocation))
+
+
+def staying(groups: Sequence[JobRun], room: Allocation) -> tuple[set[str], Allocation]:
+    """Which jobs' groups fit into what the app keeps; earlier ones have precedence.
+
+    The rule of :func:`themis_ray.agent.split.staying`, for apps of many jobs.
+
+    Returns:
+        The groups' names, and the GPUs left over.
+    """
+    left = dict(room)
+    keep = set()
+    for job in groups:
+        if all(left.get(machine, 0) >= count for machine, count in job.allocation.items()):
+            keep.add(job.group)
+            for machine, count in job.allocation.items():
+                left[machine] -= count
+    return keep, Allocation(left) if any(left.values()) else NOTHING
 
 
 def total(parts: Sequence[Allocation]) -> Allocation:
