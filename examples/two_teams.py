@@ -7,6 +7,7 @@ plain ``tune.run``; leases of a few seconds, so that trials really are paused, m
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def watch(teams: list[subprocess.Popen[bytes]], console: Console) -> None:
 
 def main() -> int:
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # one machine, one user
+    os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="themis")  # leave another Ray alone
     OUTPUT.mkdir(exist_ok=True)
     console = Console()
     console.print(f"Starting three Ray nodes with four logical GPUs; output goes to {OUTPUT}")

@@ -385,7 +385,9 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         with session.using() as agent:
             phases = {t.phase for t in agent.trials.values()}
         now = time.monotonic()
-        if TrialPhase.WAITING not in phases or TrialPhase.RUNNING in phases:
+        # One that has been placed is starting: it waits for its process, not for a lease.
+        at_work = {TrialPhase.PLACED, TrialPhase.RUNNING, TrialPhase.LEAVING}
+        if TrialPhase.WAITING not in phases or phases & at_work:
             self._waiting_since_s = None
         elif self._waiting_since_s is None:
             self._waiting_since_s = now
