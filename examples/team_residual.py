@@ -18,14 +18,14 @@ tune.run(
         "steps_per_report": 2,
     },
     resources_per_trial={"cpu": 0.5, "gpu": 1},
-    stop={"training_iteration": 14},
+    stop={"training_iteration": 10},
     metric="loss",
     mode="min",
     scheduler=ThemisScheduler(
         # Without a time slice the rule pauses its trials in turn as long as it has few results.
         MedianStoppingRule(
             time_attr="training_iteration",
-            grace_period=8,
+            grace_period=5,
             min_samples_required=2,
             min_time_slice=100,
         ),

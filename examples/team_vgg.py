@@ -22,7 +22,7 @@ tune.run(
     metric="loss",
     mode="min",
     scheduler=ThemisScheduler(
-        ASHAScheduler(max_t=14, grace_period=6, reduction_factor=2), app="team-vgg"
+        ASHAScheduler(max_t=10, grace_period=4, reduction_factor=2), app="team-vgg"
     ),
     callbacks=[ThemisMLflowCallback()],
     storage_path=os.path.abspath("results"),
