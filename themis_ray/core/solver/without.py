@@ -17,13 +17,16 @@ from themis_ray.core.solver.deadline import Deadline
 from themis_ray.core.solver.floor import Floor
 from themis_ray.core.solver.maximise import Maximiser, better
 from themis_ray.core.solver.naming import chosen_by_app
-from themis_ray.core.solver.nearby import Effort, best_mixture, best_nearby
+from themis_ray.core.solver.nearby import Effort, Nearby, best_mixture, best_nearby
 from themis_ray.core.solver.outcome import EXACT
 from themis_ray.core.solver.placing import Placement
 from themis_ray.core.solver.problem import Prices, Problem, paid, rescale
+from themis_ray.core.solver.relaxation import relax
 
 # Columns per bidder, on average, that tell how far prices fall without one bidder.
 NEAR = 8
+# How many times the slack allowed is worth a linear program of its own.
+LOOSE = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +109,11 @@ class Counterfactuals:
         if self._linear:
             return self._linear_absence(problem, prices, before)
         near = best_nearby(problem, prices, self._effort, self._deadline)
+        if self._loose(near) and not self._deadline.passed():
+            # A bidder so large that one factor for all prices does not make up for its absence.
+            start = np.asarray(sorted(before.values()), dtype=np.int64)
+            prices = relax(problem, start, self._deadline)
+            near = best_nearby(problem, prices, self._effort, self._deadline)
         if near.solution is None:
             return Absence({}, max(0.0, near.bound - value))
         after: Mapping[int, int] = chosen_by_app(problem.model, near.solution.columns)
@@ -116,6 +124,11 @@ class Counterfactuals:
         if gain <= value:
             return Absence({}, max(0.0, bound - value))
         return Absence(_changes(problem, before, after), max(0.0, bound - gain))
+
+    def _loose(self, near: Nearby) -> bool:
+        if near.solution is None:
+            return True
+        return near.bound - near.solution.value > LOOSE * max(self._effort.slack, EXACT)
 
     def _linear_absence(
         self, problem: Problem, prices: Prices, before: Mapping[int, int]
