@@ -13,7 +13,7 @@ tune.run(
     name="residual",
     config={
         "model": tune.grid_search(["resnet50", "inception_v3"]),
-        "lr": tune.grid_search([0.01, 0.05]),
+        "lr": tune.grid_search([0.001, 0.01]),
         "global_batch": 8,
         "steps_per_report": 2,
     },

@@ -68,6 +68,7 @@ def main() -> int:
     themis_ray.stop()
     ray.shutdown()
     cluster.shutdown()
+    console.print()
     console.print(app_report(f"sqlite:///{OUTPUT / 'mlflow.db'}", ["team-vgg", "team-residual"]))
     return max(team.returncode for team in teams)
 

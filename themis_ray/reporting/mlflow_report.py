@@ -71,13 +71,21 @@ def _app_table(parent: Any, children: Sequence[Any], metric: str, mode: str) -> 
     if scored:
         pick = min if mode == "min" else max
         best = pick(scored, key=lambda run: run.data.metrics[metric]).info.run_id
+    varied = _varied(children)
     for run in sorted(children, key=lambda run: run.info.run_name):
         data = run.data
+        name = ", ".join(f"{k}={data.params[k]}" for k in varied if k in data.params)
         table.add_row(
-            run.info.run_name + (" (best)" if run.info.run_id == best else ""),
+            (name or run.info.run_name) + (" (best)" if run.info.run_id == best else ""),
             run.info.status,
             f"{data.metrics.get('train_step', data.metrics.get('training_iteration', 0)):.0f}",
             f"{data.metrics[metric]:.4g}" if metric in data.metrics else "",
             data.tags.get(HISTORY_TAG, ""),
         )
     return table
+
+
+def _varied(runs: Sequence[Any]) -> list[str]:
+    """The parameters in which the trials differ."""
+    names = sorted({name for run in runs for name in run.data.params})
+    return [n for n in names if len({run.data.params.get(n) for run in runs}) > 1]
