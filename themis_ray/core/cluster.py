@@ -7,7 +7,7 @@ all of it: one slot (an NVLink or PCIe group), one machine, one rack, or the who
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -90,6 +90,18 @@ class Allocation(Mapping[str, int]):
 
     def __len__(self) -> int:
         return len(self._counts)
+
+    # Mapping's own versions of these go through __iter__ and __getitem__.
+    def items(self) -> ItemsView[str, int]:
+        """GPUs by machine."""
+        return self._counts.items()
+
+    def values(self) -> ValuesView[int]:
+        """GPUs of each machine."""
+        return self._counts.values()
+
+    def __contains__(self, machine: object) -> bool:
+        return machine in self._counts
 
     def __hash__(self) -> int:
         if self._hash is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -51,12 +52,13 @@ class Round:
 
 def renewable(state: State, now: float, notice_s: float) -> dict[str, Lease]:
     """Leases within their notice period of which nothing has been decided yet."""
-    return {
-        lease.id: lease
-        for app in state.apps.values()
-        for lease in app.leases.values()
-        if not lease.final and lease.held and lease.expires_s - notice_s <= now
-    }
+    if now < state.next_end_s - notice_s:
+        return {}
+    undecided = [
+        lease for app in state.apps.values() for lease in app.leases.values() if not lease.final
+    ]
+    state.next_end_s = min((lease.expires_s for lease in undecided), default=math.inf)
+    return {x.id: x for x in undecided if x.held and x.expires_s - notice_s <= now}
 
 
 def put_up(state: State, leases: Mapping[str, Lease]) -> Allocation:

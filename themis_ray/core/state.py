@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -68,6 +69,8 @@ class State:
     pending: dict[str, Lease] = field(default_factory=dict)
     waiting: dict[str, Group] = field(default_factory=dict)
     timers: list[tuple[float, str, str]] = field(default_factory=list)
+    # No lease of which nothing has been decided ends before this.
+    next_end_s: float = math.inf
     _lease_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     # -- time -----------------------------------------------------------------------------
@@ -129,6 +132,7 @@ class State:
         lease = Lease(f"L{next(self._lease_ids)}", app.id, NOTHING, pending, now, expires_s)
         app.leases[lease.id] = lease
         self.pending[lease.id] = lease
+        self.next_end_s = min(self.next_end_s, expires_s)
         return lease
 
     def move(self, old: Lease, new: Lease, gpus: Allocation) -> None:
