@@ -108,6 +108,8 @@ class SimApp:
         self._idle_since_s = now
         self._told_wants = 0
         self._content_until_s = -math.inf
+        # GPUs not under notice at the last plan; None when it has to plan anew in any case.
+        self._room: Allocation | None = None
         self._next_phase(now)
 
     def _job(self, index: int) -> JobRun:
@@ -177,12 +179,19 @@ class SimApp:
     def leases_changed(self, command: LeasesChanged, now: float) -> None:
         """The leases are now these."""
         self.leases = command.leases
-        self.plan(now)
+        # A renewal: the same GPUs until later.
+        if (
+            self._room is None
+            or any(x.final and x.held for x in self.leases)
+            or total([x.held for x in self.leases]) != self._room
+        ):
+            self.plan(now)
 
     def refused(self, command: GroupRefused, now: float) -> None:
         """A group cannot be had: its job waits on."""
         job = self._groups.pop(command.group, None)
         if job is not None:
+            self._room = None
             self._unplace(job)
             self.world.engine.at(now + 1.0, self._replan)
 
@@ -210,6 +219,7 @@ class SimApp:
         job = self._groups.get(group)
         if job is None:
             return
+        self._room = None
         if job.state is JobState.PLACED:
             del self._groups[group]
             self._unplace(job)
@@ -302,6 +312,7 @@ class SimApp:
     def _decide_who_leaves(self, now: float) -> Allocation:
         """See to the jobs whose GPUs are lost; returns the GPUs that are kept and idle."""
         room = total([lease.held for lease in self.leases if not lease.final])
+        self._room = room
         groups = [job for job in self.active if job.state in (JobState.RUNNING, JobState.PLACED)]
         if not groups:
             return room
@@ -375,6 +386,7 @@ class SimApp:
             self._content_until_s = now + RETRY_S
             self.world.engine.at(now + RETRY_S, self._replan)
         self.leases = _without(self.leases, idle)
+        self._room = None
         self._tell(now)
         self.world.send(ev.GpusReturned(self.id, idle))
 
