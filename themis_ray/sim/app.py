@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 from themis_ray.core import events as ev
-from themis_ray.core.cluster import Allocation, Cluster, Level
+from themis_ray.core.cluster import Allocation, Level
 from themis_ray.core.commands import (
     GroupRefused,
     LeasesChanged,
@@ -22,43 +21,14 @@ from themis_ray.core.commands import (
 from themis_ray.core.fairness import Phase
 from themis_ray.core.valuation import lay_out, median_iter_s
 from themis_ray.sim import answers
-from themis_ray.sim.cluster_file import SimCluster
-from themis_ray.sim.engine import Engine
 from themis_ray.sim.jobrun import JobRun, JobState
 from themis_ray.sim.jobs import TraceApp
-from themis_ray.sim.settings import SimConfig
-from themis_ray.sim.sharing import best_part, place_jobs, staying, total
-from themis_ray.sim.tuners import PhasePlan, halvings, phase_iterations, plan_of
+from themis_ray.sim.sharing import best_part, place_jobs, staying, total, without
+from themis_ray.sim.tuners import PhasePlan, expected_phases, plan_of
+from themis_ray.sim.world import World
 
 # After GPUs were given back as too few for a gang, ask again so much later.
 RETRY_S = 10.0
-
-
-class World(Protocol):
-    """What an app needs of the simulation.
-
-    Attributes:
-        engine: Time.
-        sim: The cluster, machines that are down included.
-        cluster: Its machines.
-        config: Assumptions.
-        slot_gpus: GPUs in the largest slot of any machine.
-    """
-
-    engine: Engine
-    sim: SimCluster
-    cluster: Cluster
-    config: SimConfig
-    slot_gpus: int
-
-    def send(self, event: ev.Event) -> None:
-        """Tell the arbiter something, once what happens now has been dealt with."""
-
-    def used(self, app: SimApp, job: JobRun, now: float) -> None:
-        """A job leaves its GPUs."""
-
-    def finished(self, app: SimApp, now: float) -> None:
-        """An app is done."""
 
 
 class SimApp:
@@ -99,7 +69,7 @@ class SimApp:
         self.restarts = 0
         self.active: list[JobRun] = []
         self.future: Sequence[Phase] = ()
-        self.phase_work_gpu_s, self.phase_gpus = self._expected_phases()
+        self.phase_work_gpu_s, self.phase_gpus = expected_phases(spec)
         self._groups: dict[str, JobRun] = {}
         self._ending: set[str] = set()
         self._group_serial = 0
@@ -118,29 +88,6 @@ class SimApp:
         return JobRun(index, spec, profile, profile.move or self.world.config.move)
 
     # -- phases ---------------------------------------------------------------------------
-
-    def _expected_phases(self) -> tuple[list[float], list[int]]:
-        """Work and demand of each phase as the app expects them at its start."""
-        jobs = self.spec.jobs
-        if len(self.plan_of_phases) == 1:
-            return [self.spec.work_gpu_s], [self.spec.max_gpus]
-        counts = halvings(len(jobs))
-        median = sorted(jobs, key=lambda job: job.serial_iter_s)[len(jobs) // 2]
-        works, demands = [], []
-        for phase, count in enumerate(counts):
-            if phase:
-                steps = phase_iterations(median.iterations, phase, len(counts))
-                works.append(count * steps * median.serial_iter_s)
-                demands.append(count * median.max_gpus)
-            else:
-                works.append(
-                    math.fsum(
-                        phase_iterations(job.iterations, 0, len(counts)) * job.serial_iter_s
-                        for job in jobs
-                    )
-                )
-                demands.append(self.spec.max_gpus)
-        return works, demands
 
     def _next_phase(self, now: float) -> None:
         self._phase += 1
@@ -385,7 +332,7 @@ class SimApp:
         if now >= self._content_until_s:
             self._content_until_s = now + RETRY_S
             self.world.engine.at(now + RETRY_S, self._replan)
-        self.leases = _without(self.leases, idle)
+        self.leases = without(self.leases, idle)
         self._room = None
         self._tell(now)
         self.world.send(ev.GpusReturned(self.id, idle))
@@ -485,17 +432,3 @@ class SimApp:
         self._placed -= 1
         if self._placed == 0:
             self._idle_since_s = now
-
-
-def _without(leases: Sequence[LeaseView], gpus: Allocation) -> tuple[LeaseView, ...]:
-    """The leases once some GPUs have been given back; the arbiter's own word follows."""
-    out = []
-    for lease in sorted(leases, key=lambda x: x.expires_s):
-        if not lease.final and lease.held:
-            taken = lease.held & gpus
-            gpus = gpus - taken
-            lease = LeaseView(
-                lease.id, lease.held - taken, lease.pending, lease.expires_s, lease.final
-            )
-        out.append(lease)
-    return tuple(out)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from themis_ray.agent.split import shares_of
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster
+from themis_ray.core.commands import LeaseView
 from themis_ray.core.valuation import lay_out
 from themis_ray.sim.jobrun import JobRun
 
@@ -111,3 +112,17 @@ def total(parts: Sequence[Allocation]) -> Allocation:
         for machine, count in part.items():
             counts[machine] = counts.get(machine, 0) + count
     return Allocation(counts)
+
+
+def without(leases: Sequence[LeaseView], gpus: Allocation) -> tuple[LeaseView, ...]:
+    """The leases once some GPUs have been given back; the arbiter's own word follows."""
+    out = []
+    for lease in sorted(leases, key=lambda x: x.expires_s):
+        if not lease.final and lease.held:
+            taken = lease.held & gpus
+            gpus = gpus - taken
+            lease = LeaseView(
+                lease.id, lease.held - taken, lease.pending, lease.expires_s, lease.final
+            )
+        out.append(lease)
+    return tuple(out)

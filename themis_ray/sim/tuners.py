@@ -84,6 +84,25 @@ def phase_iterations(iterations: float, phase: int, phases: int) -> float:
     return float(iterations * 2.0**phase / (2.0**phases - 1))
 
 
+def expected_phases(app: TraceApp) -> tuple[list[float], list[int]]:
+    """GPU-seconds and demand of each phase as an app expects them at its start.
+
+    Who survives is unknown then, so in later phases each job counts as the median job.
+    """
+    jobs = app.jobs
+    if app.tuner != "successive_halving" or len(jobs) == 1:
+        return [app.work_gpu_s], [app.max_gpus]
+    counts = halvings(len(jobs))
+    first = [phase_iterations(job.iterations, 0, len(counts)) * job.serial_iter_s for job in jobs]
+    works, demands = [math.fsum(first)], [app.max_gpus]
+    median = sorted(jobs, key=lambda job: job.serial_iter_s)[len(jobs) // 2]
+    for phase, count in enumerate(counts[1:], 1):
+        steps = phase_iterations(median.iterations, phase, len(counts))
+        works.append(count * steps * median.serial_iter_s)
+        demands.append(count * median.max_gpus)
+    return works, demands
+
+
 def _halving(app: TraceApp, seed: int) -> tuple[PhasePlan, ...]:
     curves = [curve_of(app.id, job, seed) for job in app.jobs]
     counts = halvings(len(app.jobs))
