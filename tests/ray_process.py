@@ -75,6 +75,26 @@ def eventually(what: str, condition: Callable[[], Any], timeout_s: float = 60.0)
         time.sleep(0.1)
 
 
+def left_over() -> list[str]:
+    """Placement groups and actors that are still there, and GPUs that are not back."""
+    import ray
+    from ray.core.generated import gcs_pb2
+
+    left = [
+        f"group {info['name']} {info['state']}"
+        for info in ray.util.placement_group_table().values()
+        if info["state"] != "REMOVED"
+    ]
+    accessor = ray._private.state.state._connect_and_get_accessor()
+    for raw in accessor.get_actor_table(None, "ALIVE"):
+        actor = gcs_pb2.ActorTableData.FromString(raw)
+        left.append(f"actor {actor.class_name} {actor.name}")
+    total, free = ray.cluster_resources(), ray.available_resources()
+    if free.get("GPU", 0) != total.get("GPU", 0):
+        left.append(f"{free.get('GPU', 0)} of {total.get('GPU', 0)} GPUs are free")
+    return left
+
+
 class Driver:
     """A data scientist's driver: ``driver_app.py`` in a process of its own.
 

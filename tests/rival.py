@@ -11,6 +11,7 @@ from ray import tune
 
 from themis_ray.core import events as ev
 from themis_ray.core.bids import BidRow, BidTable
+from themis_ray.core.cluster import Allocation
 from themis_ray.core.commands import LeasesChanged, RequestReport, SendOffer
 from themis_ray.live import client as live
 from themis_ray.rpc.client import AgentClient
@@ -25,10 +26,12 @@ class Rival:
     Args:
         name: Its app name.
         wants: GPUs that it wants; settable at any time.
+        machine: The only machine whose GPUs it wants; any when empty.
     """
 
-    def __init__(self, name: str = "rival", wants: int = 0) -> None:
+    def __init__(self, name: str = "rival", wants: int = 0, machine: str = "") -> None:
         self.name = name
+        self.machine = machine
         self.wants = wants
         self.held = 0
         self.changed = threading.Condition()
@@ -61,14 +64,21 @@ class Rival:
     def _register(self) -> RegisterRequest:
         return RegisterRequest(self.name, self._report())
 
+    def _row(self, gpus: int) -> BidRow:
+        """Ten times better off with each GPU: the auction gives it what it wants."""
+        r = 100.0 / 10.0**gpus
+        if self.machine:
+            return BidRow(r, pinned=Allocation({self.machine: gpus}))
+        return BidRow(r, parts=(1,) * gpus)
+
     def _on_command(self, command: object) -> None:
         match command:
             case RequestReport():
                 self.client.send(ev.Reported(self.name, self._report(), command.round_id))
             case SendOffer():
-                sizes = range(1, min(self.wants - command.kept.size, command.offer.size) + 1)
-                # Ten times better off with each GPU: the auction gives it what it wants.
-                rows = tuple(BidRow(100.0 / 10.0**n, parts=(1,) * n) for n in sizes)
+                there = command.offer.on(self.machine) if self.machine else command.offer.size
+                sizes = range(1, min(self.wants - command.kept.size, there) + 1)
+                rows = tuple(self._row(n) for n in sizes)
                 table = BidTable(self.name, 100.0, rows)
                 self.client.send(ev.BidReceived(command.round_id, table))
             case LeasesChanged():

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.ray_process import Driver, eventually, ray_cluster
+from tests.ray_process import Driver, eventually, left_over, ray_cluster
 
 NODES = [{"num_cpus": 2, "num_gpus": 2}, {"num_cpus": 2, "num_gpus": 2}]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Any]:
     with ray_cluster(NODES) as cluster:
         yield cluster
@@ -31,26 +31,6 @@ def arbiter(cluster: Any) -> Iterator[Callable[..., dict[str, Any]]]:
     yield start
     themis_ray.stop()
     eventually("all of ours is gone", lambda: not left_over(), 30)
-
-
-def left_over() -> list[str]:
-    """Placement groups and actors that are still there, and GPUs that are not back."""
-    import ray
-    from ray.core.generated import gcs_pb2
-
-    left = [
-        f"group {info['name']} {info['state']}"
-        for info in ray.util.placement_group_table().values()
-        if info["state"] != "REMOVED"
-    ]
-    accessor = ray._private.state.state._connect_and_get_accessor()
-    for raw in accessor.get_actor_table(None, "ALIVE"):
-        actor = gcs_pb2.ActorTableData.FromString(raw)
-        left.append(f"actor {actor.class_name} {actor.name}")
-    total, free = ray.cluster_resources(), ray.available_resources()
-    if free.get("GPU", 0) != total.get("GPU", 0):
-        left.append(f"{free.get('GPU', 0)} of {total.get('GPU', 0)} GPUs are free")
-    return left
 
 
 @pytest.fixture

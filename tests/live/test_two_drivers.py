@@ -13,6 +13,7 @@ import pytest
 
 import themis_ray
 from tests.ray_process import Driver, eventually
+from tests.rival import Rival
 
 # MLflow's own queries use a loader option that SQLAlchemy has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy:DeprecationWarning")
@@ -41,14 +42,18 @@ def held(app: str) -> int:
 def test_apps_compete_and_trials_move(arbiter: Start, drive: Drive, tmp_path: Path) -> None:
     arbiter(lease_s=8)
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    first = drive(app="first", trials=5, steps=60, mlflow=uri)
+    first = drive(app="first", trials=5, steps=80, mlflow=uri)
     eventually("the first app uses the whole cluster", lambda: held("first") == 4)
     second = drive(app="second", trials=3, steps=40, mlflow=uri)
     eventually("the newcomer has GPUs", lambda: held("second") >= 1)
+    # A third app takes one machine for good: whoever has run there has to move.
+    rival = Rival("third", wants=2, machine=themis_ray.status()["nodes"][0]["id"])
     results = {d.app: d.result() for d in (first, second)}
 
+    rival.close()
+
     moved = 0
-    for driver, steps in ((first, 60), (second, 40)):
+    for driver, steps in ((first, 80), (second, 40)):
         trials = results[driver.app]["trials"]
         assert {t["status"] for t in trials} == {"TERMINATED"}
         assert {t["iterations"] for t in trials} == {steps}
@@ -60,7 +65,7 @@ def test_apps_compete_and_trials_move(arbiter: Start, drive: Drive, tmp_path: Pa
             assert done == list(range(1, steps + 1))
             moved += len({run[0]["node"] for run in runs}) > 1
     assert moved, "no trial has run on two nodes"
-    check_mlflow(uri, {"first": (5, 60), "second": (3, 40)})
+    check_mlflow(uri, {"first": (5, 80), "second": (3, 40)})
 
 
 def check_mlflow(uri: str, apps: dict[str, tuple[int, int]]) -> None:

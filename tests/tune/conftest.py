@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.live.conftest import left_over
-from tests.ray_process import eventually, isolated_ray_environment
+from tests.ray_process import eventually, isolated_ray_environment, left_over
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def local_ray() -> Iterator[None]:
     import ray
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, HyperBandScheduler
+from ray.tune.search import ConcurrencyLimiter, Searcher
 
 import themis_ray
 from tests.rival import Disturbance, Rival
@@ -128,6 +129,41 @@ def test_tuner_with_limited_concurrency_and_restore(arbiter: Start, tmp_path: Pa
     assert [r.metrics["steps"] for r in again.fit()] == [4] * 5
 
 
+class Counts(Searcher):  # type: ignore[misc]  # ray is untyped
+    """A searcher that suggests one configuration at a time, and wants to hear of each."""
+
+    def __init__(self) -> None:
+        super().__init__(metric="score", mode="max")
+        self.suggested = 0
+        self.completed: list[str] = []
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.suggested += 1
+        return {"index": self.suggested, "steps": 4, "step_s": 0.1}
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        self.completed.append(trial_id)
+
+
+@pytest.mark.slow
+def test_a_searcher_of_ones_own_with_limited_concurrency(arbiter: Start, tmp_path: Path) -> None:
+    arbiter(lease_s=60)
+    searcher = Counts()
+    limited = ConcurrencyLimiter(searcher, max_concurrent=2)
+    analysis = tune.run(
+        Counting,
+        search_alg=limited,
+        num_samples=5,
+        stop={"training_iteration": 4},
+        resources_per_trial={"cpu": 0.1, "gpu": 1},
+        scheduler=ThemisScheduler(app=next(names)),
+        storage_path=str(tmp_path),
+        verbose=0,
+    )
+    assert [t.last_result["steps"] for t in analysis.trials] == [4] * 5
+    assert len(searcher.completed) == 5
+
+
 @pytest.mark.slow
 def test_a_trial_grows_to_what_is_free(arbiter: Start, tmp_path: Path) -> None:
     """One trial, four GPUs, and time enough that a restart pays."""
@@ -135,6 +171,35 @@ def test_a_trial_grows_to_what_is_free(arbiter: Start, tmp_path: Path) -> None:
     scheduler = ThemisScheduler(app=next(names), max_gpus_per_trial=4)
     [trial] = run(Bundles, tmp_path, 1, 10, scheduler=scheduler)
     assert trial.last_result["bundles"] == 4
+
+
+@pytest.mark.slow
+def test_a_trial_shrinks_when_its_lease_does(arbiter: Start, tmp_path: Path) -> None:
+    """It holds four GPUs; another app takes three, and it goes on with what it has."""
+    arbiter(min_bidders=1, lease_s=8)
+    rival = Rival()
+    scheduler = ThemisScheduler(app=next(names), max_gpus_per_trial=4)
+    sizes = Sizes(rival)
+    [trial] = run(Bundles, tmp_path, 1, 60, 0.3, scheduler=scheduler, callbacks=[sizes])
+    rival.close()
+    assert trial.last_result["steps"] == 60
+    assert trial.num_failures == 0
+    assert sizes.seen[0] == 4
+    assert 1 in sizes.seen
+
+
+class Sizes(tune.Callback):  # type: ignore[misc]  # ray is untyped
+    """Notes the sizes of a trial's groups; has a rival want three GPUs early on."""
+
+    def __init__(self, rival: Rival) -> None:
+        self.rival, self.seen, self.reports = rival, [], 0
+
+    def on_trial_result(self, result: dict[str, Any], **info: Any) -> None:
+        self.reports += 1
+        if result["bundles"] not in self.seen:
+            self.seen.append(result["bundles"])
+        if self.reports == 4:
+            self.rival.want(3)
 
 
 class Bundles(Counting):
