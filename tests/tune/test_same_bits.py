@@ -22,24 +22,25 @@ pytestmark = [
 ]
 
 CONFIG = {"model": "resnet18", "global_batch": 8, "eval_examples": 4, "lr": 0.05, "num_threads": 1}
-STEPS = 30
+STEPS = 60
 
 
 class TakesTurns(tune.Callback):
-    """Has a rival take the only GPU each time the trial has made some progress."""
+    """Twice, when the trial has made some progress, a rival takes the only GPU for a moment."""
 
     def __init__(self, rival: Rival) -> None:
         self.rival = rival
-        self.paused = 0
+        self.reports = self.paused = 0
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any,
-                        **info: Any) -> None:  # fmt: skip
-        if result["training_iteration"] in (5, 15):
+    def on_trial_result(self, **info: Any) -> None:
+        self.reports += 1
+        if self.reports == 3 and self.paused < 2:
             self.rival.want(4)
 
-    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+    def on_step_end(self, **info: Any) -> None:
         if self.rival.held == 4:
             self.paused += 1
+            self.reports = 0
             self.rival.want(0)
             self.rival.wait_held(0)
 

@@ -62,7 +62,7 @@ def test_any_trainable_goes_on_where_it_was(arbiter: Start, tmp_path: Path, trai
     arbiter(min_bidders=1)
     disturbance = Disturbance(1)
     scheduler = ThemisScheduler(app=next(names))
-    trials = run(trainable, tmp_path, 5, 25, scheduler=scheduler, callbacks=[disturbance])
+    trials = run(trainable, tmp_path, 5, 25, 0.5, scheduler=scheduler, callbacks=[disturbance])
     assert disturbance.taken >= 2
     assert survivors(trials) == dict.fromkeys(range(5), 25)
     assert [t.last_result["steps"] for t in trials] == [25] * 5
