@@ -50,7 +50,7 @@ class FakeClient(ModuleType):
         for name in ("start", "stop", "status", "explain"):
             setattr(self, name, self._function(name))
 
-    def _a_cluster_runs(self) -> bool:
+    def a_cluster_runs(self) -> bool:
         return self.cluster
 
     @contextlib.contextmanager

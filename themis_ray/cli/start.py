@@ -48,7 +48,7 @@ def start(
     }
     # What was not asked for keeps the defaults of the arbiter's own options.
     given = {name: value for name, value in asked.items() if value is not None}
-    new_head = address is None and not client._a_cluster_runs()
+    new_head = address is None and not client.a_cluster_runs()
     if new_head:
         start_head(num_gpus)
     with client.joined(address):

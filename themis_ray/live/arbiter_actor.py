@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-ACTOR_NAME = "arbiter"
-NAMESPACE = "themis"
 # Agents of an earlier incarnation get so long to come back before their groups are removed.
 RECOVERY_S = 6.0
 

@@ -37,7 +37,7 @@ def connect_to_ray(num_gpus: int | None = None, address: str | None = None) -> N
     if ray.is_initialized():
         return
     try:
-        if address is not None or _a_cluster_runs():
+        if address is not None or a_cluster_runs():
             ray.init(address=address or "auto", log_to_driver=False)
         else:
             ray.init(num_gpus=num_gpus, include_dashboard=False, log_to_driver=False)
@@ -49,7 +49,8 @@ def connect_to_ray(num_gpus: int | None = None, address: str | None = None) -> N
         ) from error
 
 
-def _a_cluster_runs() -> bool:
+def a_cluster_runs() -> bool:
+    """Whether a Ray cluster runs on this machine, or RAY_ADDRESS names one."""
     import os
 
     from ray._private import services
@@ -213,7 +214,7 @@ def joined(address: str | None = None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    if address is None and not _a_cluster_runs():
+    if address is None and not a_cluster_runs():
         raise ArbiterUnavailableError(
             "no Ray cluster runs on this machine; start one with `ray start --head` or "
             "`themis start`, or name one with --address"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from themis_ray.core import events as ev
@@ -96,10 +96,8 @@ class LiveDriver:
 
     def _carry_out(self, command: Command) -> None:
         match command:
-            case RequestReport() | SendOffer() | LeasesChanged():
-                self._tell(command.app, command)
-            case GroupRefused():
-                self._fail_waiter(command.group, str(command.reason))
+            case RequestReport() | SendOffer() | LeasesChanged() | GroupRefused():
+                # Whoever waits for a refused group waits on: its AGENT asks for it again.
                 self._tell(command.app, command)
             case CreateGroup():
                 self._spawn(self._create(command))
@@ -107,7 +105,6 @@ class LiveDriver:
                 logger.info(
                     "removing group %s of %s: %s", command.group, command.app, command.reason
                 )
-                self._fail_waiter(command.group, str(command.reason))
                 self._spawn(self._remove(command.group))
             case Decided():
                 for app, reason in command.reasons.items():
@@ -185,10 +182,6 @@ class LiveDriver:
     def _state(self, group: str) -> GroupState | None:
         known = self.core.state.groups.get(group)
         return known.state if known else None
-
-    def _fail_waiter(self, group: str, why: str) -> None:
-        """A waiter is never told of a refusal: its AGENT asks for the group again."""
-        logger.debug("group %s: %s", group, why)
 
     def forget_waiter(self, group: str) -> None:
         """Nobody waits for a group any more; give it back if it exists."""
@@ -329,7 +322,3 @@ class LiveDriver:
             self._timer.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=10)
-
-    def units(self) -> Mapping[str, int]:
-        """Leasable units per node."""
-        return {m.id: m.gpus for m in self.core.state.cluster.machines}
