@@ -4,9 +4,11 @@
 
     ThemisError
     ├── InvalidInputError         what the caller passed cannot be used (CLI exit code 2)
+    │   ├── AdapterError          a search's adapter gave an answer that cannot be used
     │   ├── BidError              a bid table is malformed or asks for what was not offered
     │   ├── ConfigError           a file, option or environment variable is wrong
     │   ├── TraceError            a trace file is wrong, with line and column
+    │   ├── JournalError          an arbiter's journal is wrong, with file and line
     │   └── UnsupportedRayError   the installed Ray lacks what the Tune seam relies on
     ├── ProtocolError             an event or message that is not legal in this state
     │   ├── UnknownAppError       no app of that name is registered
@@ -31,6 +33,10 @@ class InvalidInputError(ThemisError):
     """What the caller passed cannot be used."""
 
 
+class AdapterError(InvalidInputError):
+    """A search's adapter (see :mod:`themis_ray.searchers.api`) gave an answer of no use."""
+
+
 class BidError(InvalidInputError):
     """A bid table is malformed or asks for GPUs that were not offered."""
 
@@ -41,6 +47,10 @@ class ConfigError(InvalidInputError):
 
 class TraceError(InvalidInputError):
     """A trace file is wrong; the message names line and column."""
+
+
+class JournalError(InvalidInputError):
+    """An arbiter's journal cannot be used; the message names file and line."""
 
 
 class UnsupportedRayError(InvalidInputError):
