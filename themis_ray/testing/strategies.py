@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from hypothesis import strategies as st
 
+from themis_ray.core import events as ev
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Level, Machine
 from themis_ray.core.events import AppReport, JobReport
 
-__all__ = ["allocations", "bid_tables", "clusters", "machines", "reports", "rs", "within"]
+__all__ = [
+    "allocations",
+    "bid_tables",
+    "clusters",
+    "events",
+    "job_reports",
+    "machines",
+    "reports",
+    "rs",
+    "within",
+]
 
 
 @st.composite
@@ -82,3 +94,75 @@ def reports(draw: st.DrawFn, most_wants: int = 8, pinned: Allocation = NOTHING) 
         JobReport(f"j{i}", draw(st.floats(1, 1e3)), 1.0, gang, gang) for i in range(wants // gang)
     )
     return AppReport(r, r * t_ideal_s, t_ideal_s, wants, gang, jobs, pinned)
+
+
+@st.composite
+def job_reports(draw: st.DrawFn) -> JobReport:
+    """Reports of a job with every field set or left out."""
+    times = st.floats(0, 1e9)
+    min_gpus = draw(st.integers(1, 8))
+    return JobReport(
+        id=draw(st.text(min_size=1, max_size=8)),
+        iterations_left=draw(times | st.just(math.inf)),
+        serial_iter_s=draw(times),
+        min_gpus=min_gpus,
+        max_gpus=min_gpus + draw(st.integers(0, 8)),
+        iterations_done=draw(times),
+        attained_gpu_s=draw(times),
+        model=draw(st.sampled_from(["", "vgg16"])),
+        loss_decrease=draw(st.floats(allow_nan=False)),
+        held=draw(allocations()),
+        started_ago_s=draw(st.none() | times),
+        waited_s=draw(times),
+        skew=draw(st.none() | st.floats(0, 1)),
+        slowdown=tuple(draw(st.lists(st.floats(1, 3), max_size=4))),
+        restart_s=draw(times),
+        spans=draw(st.booleans()),
+    )
+
+
+@st.composite
+def full_reports(draw: st.DrawFn) -> AppReport:
+    """Reports of apps with jobs of all sorts."""
+    jobs = tuple(draw(st.lists(job_reports(), max_size=3)))
+    return AppReport(
+        r=draw(rs()),
+        t_shared_s=draw(st.floats(allow_nan=False)),
+        t_ideal_s=draw(st.floats(allow_nan=False)),
+        wants=draw(st.integers(0, 64)),
+        gang=draw(st.integers(1, 8)),
+        jobs=jobs,
+        pinned=draw(allocations()),
+        elapsed_s=draw(st.none() | st.floats(0, 1e9)),
+    )
+
+
+def events(kind: type[Any] | None = None) -> st.SearchStrategy[ev.Event]:
+    """Events of the arbiter, of all kinds or of one; they need not fit together."""
+    apps, gpus = st.sampled_from(["a", "b", "über/1"]), allocations()
+    groups, whys, rounds = st.text(max_size=8), st.text(max_size=20), st.integers(1, 1000)
+    held = st.builds(ev.HeldGroup, groups, gpus)
+    offer = Allocation({"m0": 4, "m1": 2})
+    made: dict[type[Any], st.SearchStrategy[ev.Event]] = {
+        ev.ClusterChanged: st.builds(ev.ClusterChanged, machines()),
+        ev.AppJoined: st.builds(
+            ev.AppJoined,
+            apps,
+            full_reports(),
+            st.floats(0.01, 100),
+            st.lists(held, max_size=2).map(tuple),
+        ),
+        ev.AppLeft: st.builds(ev.AppLeft, apps, whys),
+        ev.Reported: st.builds(ev.Reported, apps, full_reports(), st.none() | rounds),
+        ev.BidReceived: st.builds(
+            ev.BidReceived, rounds, apps.flatmap(lambda app: bid_tables(app, offer))
+        ),
+        ev.GroupRequested: st.builds(ev.GroupRequested, apps, groups, gpus),
+        ev.GroupReleased: st.builds(ev.GroupReleased, apps, groups),
+        ev.GpusReturned: st.builds(ev.GpusReturned, apps, gpus),
+        ev.GroupReady: st.builds(ev.GroupReady, groups),
+        ev.GroupFailed: st.builds(ev.GroupFailed, groups, whys),
+        ev.GroupGone: st.builds(ev.GroupGone, groups),
+        ev.Tick: st.just(ev.Tick()),
+    }
+    return st.one_of(list(made.values())) if kind is None else made[kind]
