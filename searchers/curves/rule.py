@@ -156,6 +156,17 @@ class StoppingRule:
             self._check(trial, curve)
         return self.verdict(trial)
 
+    def note_last(self, trial: str, iteration: Any, metric: Any) -> None:
+        """Take in the report with which a trial has ended, without judging it."""
+        at, value = number(iteration), number(metric)
+        if trial in self._curves and at is not None and value is not None:
+            self._curves[trial].points[at] = value
+
+    def count_ranks(self) -> dict[Rank, int]:
+        """How many of the trials that go on stand how."""
+        ranks = [self.verdict(t).rank for t, c in self._curves.items() if not c.ended]
+        return {rank: ranks.count(rank) for rank in Rank}
+
     def verdict(self, trial: str) -> Verdict:
         """The last check's verdict on a trial."""
         curve = self._curves.get(trial)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -179,7 +180,7 @@ def reliability(judged: Sequence[Judged]) -> list[tuple[float, float, float, flo
     """``(from, to, mean chance, how often it came, count)`` of each bin that has forecasts."""
     edges = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
     out = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         mine = [j for j in judged if low <= j.chance < high or (high == 1.0 and j.chance == 1.0)]
         if mine:
             chance = float(np.mean([j.chance for j in mine]))
