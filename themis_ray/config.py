@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from themis_ray.core.policies import POLICIES, Policy, make_policy
 from themis_ray.core.settings import ArbiterConfig
@@ -44,6 +44,10 @@ class ArbiterOptions(BaseModel):
         round_delay_s: Wait so long after a change before a round.
         unit: What is leased; ``auto``: GPUs, or CPUs where there is no GPU.
         host: Where the arbiter listens; the address of its node when None.
+        journal: The file in which the arbiter's node keeps the journal; ``auto``: in Ray's
+            session folder there; ``off``: none is kept.
+        journal_mb: A journal that has grown larger is packed and set aside, in MiB.
+        journal_parts: So many of those are kept.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -63,6 +67,19 @@ class ArbiterOptions(BaseModel):
     round_delay_s: float = Field(0.2, ge=0)
     unit: Literal["auto", "GPU", "CPU"] = "auto"
     host: str | None = None
+    journal: str = "auto"
+    journal_mb: float = Field(64.0, gt=0)
+    journal_parts: int = Field(64, ge=1)
+
+    @field_validator("journal")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        """A path means the same to the arbiter, which runs in another folder."""
+        if value in ("auto", "off"):
+            return value
+        if not value.strip():
+            raise ValueError("name a file, or use auto or off")
+        return str(Path(value).expanduser().absolute())
 
     def core_config(self) -> ArbiterConfig:
         """The times, as the core takes them."""

@@ -22,6 +22,14 @@ def start(
     fairness_knob: Annotated[
         float | None, typer.Option(min=0, max=1, help="f: only the worst 1-f of the apps bid.")
     ] = None,
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|off",
+            help="Where the arbiter's node keeps the journal, for themis replay; Ray's session "
+            "folder if left out.",
+        ),
+    ] = None,
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="YAML file with these and other options.")
     ] = None,
@@ -42,6 +50,7 @@ def start(
         "policy": policy,
         "lease_s": None if lease is None else seconds(lease, "--lease"),
         "fairness_knob": fairness_knob,
+        "journal": journal,
         "config": config,
         "num_gpus": num_gpus,
         "address": address,

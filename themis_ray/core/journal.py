@@ -139,7 +139,9 @@ def options_of(cls: type[Policy], options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: The policy has no such option in this version.
     """
-    known = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
+    known: list[str] = []
+    if dataclasses.is_dataclass(cls):
+        known = [f.name for f in dataclasses.fields(cls)]
     for name in options:
         if name not in known:
             raise ConfigError(

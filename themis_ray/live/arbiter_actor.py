@@ -6,19 +6,25 @@ import asyncio
 import logging
 import os
 import threading
+import time
+import uuid
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
 
+import themis_ray
 from themis_ray.config import ArbiterOptions
 from themis_ray.core import events as ev
 from themis_ray.core.arbiter import Arbiter
 from themis_ray.core.commands import Command
+from themis_ray.core.journal import header_of
 from themis_ray.errors import ConfigError, ThemisError
 from themis_ray.live import placement
 from themis_ray.live.cluster_watch import ClusterWatch, leased_unit, read_nodes
 from themis_ray.live.driver import LiveDriver
+from themis_ray.live.journal import Journal
 from themis_ray.live.snapshot import explanation, lease_document, snapshot
 from themis_ray.rpc.auth import new_secret
 from themis_ray.rpc.messages import RegisterRequest, WelcomeInfo
@@ -124,11 +130,13 @@ class ArbiterActor:
             logger.warning("no GPU in the cluster: the leased unit is the CPU")
         left_over = [g for g in await asyncio.to_thread(placement.ours) if g.state != "REMOVED"]
         core = Arbiter(self.options.make_policy(), self.options.core_config())
-        self._driver = LiveDriver(core, ClusterWatch(unit), self._tell)
-        self._started_s = self._driver.now()
-        if left_over:
-            # Not a first start: hold no round until the AGENTs have said what they still use.
-            core.hold_rounds_until(self._started_s + RECOVERY_S)
+        self._started_s = LiveDriver.now()
+        # Not a first start: hold no round until the AGENTs have said what they still use.
+        hold_until_s = self._started_s + RECOVERY_S if left_over else None
+        journal = await asyncio.to_thread(self._open_journal, core, unit, hold_until_s)
+        self._driver = LiveDriver(core, ClusterWatch(unit), self._tell, journal)
+        if hold_until_s is not None:
+            core.hold_rounds_until(hold_until_s)
             self._driver.left_over = left_over
             asyncio.get_running_loop().call_later(RECOVERY_S, self._driver.remove_unclaimed)
         # Before the first AGENT comes: it may claim groups on these nodes.
@@ -143,6 +151,33 @@ class ArbiterActor:
             loop.create_task(self._driver.watch_nodes()),
         ]
         logger.info("the arbiter listens on %s and leases %ss", self._address, unit)
+
+    def _open_journal(self, core: Arbiter, unit: str, hold_until_s: float | None) -> Journal | None:
+        """Begin the journal of this incarnation, where the options say."""
+        if self.options.journal == "off":
+            return None
+        if self.options.journal == "auto":
+            context = ray.get_runtime_context()
+            session = Path(context.get_temp_dir()) / context.get_session_name()
+            path = session / "themis" / "journal.jsonl"
+        else:
+            path = Path(self.options.journal)
+        header = header_of(
+            core.policy,
+            core.config,
+            run=uuid.uuid4().hex[:12],
+            now_s=self._started_s,
+            wall_s=time.time() - (LiveDriver.now() - self._started_s),
+            hold_until_s=hold_until_s,
+            unit=unit,
+            software=themis_ray.__version__,
+        )
+        return Journal(
+            path,
+            header,
+            max_bytes=int(self.options.journal_mb * 2**20),
+            keep_parts=self.options.journal_parts,
+        )
 
     # -- rpc.handler.Handler ------------------------------------------------------------------
 

@@ -83,7 +83,8 @@ def start(
         **options: See :class:`themis_ray.config.ArbiterOptions`.
 
     Returns:
-        ``address`` of the gRPC server, ``policy``, ``unit``, and ``started``: whether it is new.
+        ``address`` of the gRPC server, ``policy``, ``unit``, ``lease_s``, ``journal``: its file on
+        the arbiter's node (or why there is none), and ``started``: whether the arbiter is new.
 
     Raises:
         ConfigError: An option is wrong.
@@ -104,8 +105,17 @@ def start(
         "policy": document["policy"],
         "unit": document["unit"],
         "lease_s": document["lease_s"],
+        "journal": _journal(document.get("journal")),
         "started": started,
     }
+
+
+def _journal(document: dict[str, Any] | None) -> str:
+    if document is None:
+        return "off"
+    if document["error"]:
+        return f"off: {document['path']} cannot be written ({document['error']})"
+    return str(document["path"])
 
 
 def _create(options: ArbiterOptions) -> Any:

@@ -27,6 +27,7 @@ from themis_ray.core.commands import (
 from themis_ray.core.leases import GroupState
 from themis_ray.live import placement
 from themis_ray.live.cluster_watch import ClusterWatch, read_nodes
+from themis_ray.live.journal import Journal
 from themis_ray.rpc.messages import RegisterRequest
 
 logger = logging.getLogger(__name__)
@@ -43,13 +44,19 @@ class LiveDriver:
         core: The arbiter's state machine.
         watch: Turns Ray's nodes into machines.
         tell: Sends a command to the AGENT of an app.
+        journal: Where all events are noted, if anywhere.
     """
 
     def __init__(
-        self, core: Arbiter, watch: ClusterWatch, tell: Callable[[str, Command], None]
+        self,
+        core: Arbiter,
+        watch: ClusterWatch,
+        tell: Callable[[str, Command], None],
+        journal: Journal | None = None,
     ) -> None:
         self.core = core
         self.watch = watch
+        self.journal = journal
         # Ray's node id of each machine.
         self.node_ids: dict[str, str] = {}
         self._tell = tell
@@ -78,9 +85,22 @@ class LiveDriver:
         Raises:
             ThemisError: The event was refused; nothing changed.
         """
-        for command in self.core.handle(event, self.now()):
+        for command in self._decide(event):
             self._carry_out(command)
         self._set_timer()
+
+    def _decide(self, event: ev.Event) -> list[Command]:
+        """What the core says to an event; both are noted in the journal."""
+        now = self.now()
+        try:
+            commands = self.core.handle(event, now)
+        except Exception as error:
+            if self.journal is not None:
+                self.journal.record(now, event, (), error)
+            raise
+        if self.journal is not None:
+            self.journal.record(now, event, commands)
+        return commands
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -322,3 +342,5 @@ class LiveDriver:
             self._timer.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=10)
+        if self.journal is not None:
+            await asyncio.to_thread(self.journal.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from typing import Any
 
 from themis_ray.core.state import App
@@ -47,13 +48,22 @@ def snapshot(driver: LiveDriver, started_s: float) -> dict[str, Any]:
         ],
         "apps": apps,
         "max_r": max(worst, default=None),
+        "journal": journal_document(driver),
     }
+
+
+def journal_document(driver: LiveDriver) -> dict[str, Any] | None:
+    """Where the journal is, on the arbiter's node, and what is wrong with it; None without one."""
+    journal = driver.journal
+    return None if journal is None else {"path": str(journal.path), "error": journal.error}
 
 
 def app_document(driver: LiveDriver, app: App, now: float) -> dict[str, Any]:
     """One app of :func:`snapshot`."""
+    # Looking changes nothing, not even by a rounding error: a journal must replay to the same.
     state = driver.core.state
-    state.touch(app, now)
+    held = state.ledger.entitled(app.id).size
+    contention = copy(state.contention)
     return {
         "id": app.id,
         "weight": app.weight,
@@ -61,10 +71,10 @@ def app_document(driver: LiveDriver, app: App, now: float) -> dict[str, Any]:
         "t_shared_s": _finite(app.report.t_shared_s),
         "t_ideal_s": _finite(app.report.t_ideal_s),
         "wants": app.report.wants,
-        "held": state.ledger.entitled(app.id).size,
-        "attained_gpu_s": app.attained_gpu_s,
+        "held": held,
+        "attained_gpu_s": app.attained_gpu_s + held * (now - app.touched_s),
         "joined_ago_s": now - app.joined_s,
-        "n_avg": state.n_avg(app, now),
+        "n_avg": contention.average(now, app.joined_s, app.joined_integral_s),
         "leases": [
             {
                 "id": lease.id,
