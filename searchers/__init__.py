@@ -5,6 +5,7 @@ which adapter goes with which Tune scheduler.
 """
 
 from .api import (
+    AllTrials,
     AppState,
     JobInfo,
     PhaseSearch,
@@ -18,6 +19,7 @@ from .api import (
 from .registry import register, search_for
 
 __all__ = [
+    "AllTrials",
     "AppState",
     "JobInfo",
     "PhaseSearch",

@@ -30,8 +30,9 @@ from __future__ import annotations
 import heapq
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..core.cluster import Level
 from ..core.slowdown import Signature, SlowdownTable
@@ -96,6 +97,7 @@ class TrialInfo:
         live: It has not ended.
         running: It has GPUs now.
         sensitivity: Its placement sensitivity, S(G).
+        last_result: What it last reported.
     """
 
     id: str
@@ -107,6 +109,7 @@ class TrialInfo:
     live: bool = True
     running: bool = False
     sensitivity: SlowdownTable = field(default_factory=SlowdownTable, compare=False, repr=False)
+    last_result: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def job(self, until: float = math.inf) -> JobInfo:
         """The trial as a job that ends at iteration ``until``, or by itself before that."""
@@ -159,6 +162,7 @@ class AppState:
             serial_iter_s=median_iter_s([trial.serial_iter_s for trial in self.trials]),
             live=True,
             running=False,
+            last_result={},
         )
 
     def jobs(self) -> list[JobInfo]:
@@ -210,6 +214,21 @@ class RemainingSearch(Search, ABC):
         """
 
 
+class AllTrials(RemainingSearch):
+    """Every trial runs to its own end; those that the search will still create are work left too.
+
+    Args:
+        scheduler: The scheduler that this tells of, for those derived from it.
+    """
+
+    def __init__(self, scheduler: Any = None) -> None:
+        self.scheduler = scheduler
+
+    def jobs_remaining(self, allocation: Sequence[int]) -> Sequence[JobInfo]:
+        """The live trials in Tune's order, then those to come."""
+        return share_out(self.app.jobs(), allocation, at_most=self.app.concurrency)
+
+
 # -- how jobs share GPUs ----------------------------------------------------------------------
 
 
@@ -234,7 +253,10 @@ def median_jobs(
 
 
 def share_out(
-    jobs: Sequence[JobInfo], allocation: Sequence[int], split: Split = "makespan"
+    jobs: Sequence[JobInfo],
+    allocation: Sequence[int],
+    split: Split = "makespan",
+    at_most: float = math.inf,
 ) -> list[JobInfo]:
     """Divide an allocation among jobs.
 
@@ -243,13 +265,19 @@ def share_out(
     last, so that the slowest is done soonest; ``even`` gives equal shares and the remainder to
     the slowest. Each job is then laid on as few machines as can be, the more sensitive first.
 
+    Args:
+        jobs: The jobs.
+        allocation: GPUs for each machine.
+        split: See above.
+        at_most: The most jobs that run at once (the search's ``concurrency``).
+
     Returns:
         The jobs with their ``gpus``, in the order given.
     """
     room = sum(allocation)
     started: list[int] = []
     for i, job in enumerate(jobs):
-        if job.min_gpus <= room:
+        if job.min_gpus <= room and len(started) < at_most:
             started.append(i)
             room -= job.min_gpus
     sizes = {i: jobs[i].min_gpus for i in started}

@@ -48,9 +48,9 @@ def search_for(scheduler: Any) -> Search:
         adapter = _adapters.get(cls)
         if adapter is not None:
             return _make(adapter, scheduler)
-    from .adapters.unknown import UnknownAdapter
-
-    return UnknownAdapter(scheduler)
+    unknown = importlib.import_module(".adapters.unknown", __package__)
+    made: Search = unknown.UnknownAdapter(scheduler)
+    return made
 
 
 def _make(adapter: Callable[[Any], Search], scheduler: Any) -> Search:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from themis_ray.searchers.metrics import concurrency_of
+
 logger = logging.getLogger(__name__)
 
 DEFAULT_ITERATIONS = 100
@@ -64,15 +66,4 @@ def trials_of(controller: Any) -> tuple[int, float]:
     existing = len(controller.get_trials())
     finished = bool(search.is_finished()) if hasattr(search, "is_finished") else False
     to_come = 0 if finished or not total else max(0, int(total) - existing)
-    return to_come, _concurrency(search)
-
-
-def _concurrency(search: Any) -> float:
-    limits = []
-    seen = search
-    while seen is not None:
-        limit = getattr(seen, "max_concurrent", None)
-        if isinstance(limit, int) and limit > 0:
-            limits.append(float(limit))
-        seen = getattr(seen, "searcher", None)
-    return min(limits, default=math.inf)
+    return to_come, concurrency_of(search)
