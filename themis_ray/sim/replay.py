@@ -7,6 +7,7 @@ that ran into its time limit is the one case known.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,7 +123,9 @@ def describe_difference(recorded: Entry, replayed: Entry) -> tuple[str, str]:
             "what the journal says, asking or offering other figures",
             f"that with the digest {replayed.digest} instead of {recorded.digest}",
         )
-    return _in_words(then), _in_words(now)
+    words = _in_words(then), _in_words(now)
+    # What is left out of the words may be just what differs.
+    return words if words[0] != words[1] else (json.dumps(then[0]), json.dumps(now[0]))
 
 
 def _outcome(entry: Entry) -> str:
