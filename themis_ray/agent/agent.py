@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from themis_ray.agent.bidder import bid_table
-from themis_ray.agent.split import place, staying, total
-from themis_ray.agent.standing import GROW_WORTH, AgentSettings, Standing
+from themis_ray.agent.predictions import PredictionErrors
+from themis_ray.agent.split import growth_saves_s, place, staying, total
+from themis_ray.agent.standing import AgentSettings, Standing
 from themis_ray.agent.trials import IterationTimer, TrialPhase, TrialState
 from themis_ray.core import events as ev
 from themis_ray.core.cluster import NOTHING, Allocation
@@ -23,8 +24,9 @@ from themis_ray.core.commands import (
     RequestReport,
     SendOffer,
 )
-from themis_ray.core.explain import Reason
+from themis_ray.core.explain import Reason, TrialGrows, TrialKeepsSize
 from themis_ray.core.slowdown import SlowdownTable
+from themis_ray.core.valuation import lay_out
 
 # An app gives GPUs back when they have been idle for so long: trials start within this time.
 IDLE_BEFORE_RETURN_S = 1.5
@@ -41,9 +43,13 @@ class Agent(Standing):
 
     Attributes:
         reason: Why it has the leases it has, as last heard.
+        split_reasons: Remarks on which trial has which GPUs, by trial.
+        errors: How far finish times predicted for trials were off.
     """
 
     reason: Reason | None = None
+    split_reasons: dict[str, Reason] = field(default_factory=dict)
+    errors: PredictionErrors = field(default_factory=PredictionErrors)
     _told_wants: int | None = None
     _told_s: float = -math.inf
     _idle_since_s: float | None = None
@@ -53,6 +59,7 @@ class Agent(Standing):
     def add_trial(self, trial_id: str, iterations_total: float, model: str = "") -> TrialState:
         """Tune has a trial (again)."""
         known = self.trials.get(trial_id)
+        self.changed()
         if known is not None:
             known.phase, known.allocation, known.group = TrialPhase.IDLE, NOTHING, ""
             return known
@@ -94,6 +101,8 @@ class Agent(Standing):
             # The first iterations of a lease are slow (caches, autotuning): passed over.
             trial.timer.record(iter_s, self.signature(trial.allocation))
         trial.iterations_done = iterations_done
+        self.changed()
+        self.errors.note(trial, self._finish_s(trial, now), now)
         return trial.leave_by_s is not None
 
     def trial_left(self, trial_id: str, now: float, *, done: bool) -> None:
@@ -103,9 +112,22 @@ class Agent(Standing):
             return
         if trial.allocation and trial.granted_s:
             trial.attained_gpu_s += trial.allocation.size * max(0.0, now - trial.granted_s)
+        if done:
+            self.errors.finished(trial, now)
+        self.changed()
         trial.phase = TrialPhase.DONE if done else TrialPhase.IDLE
         trial.allocation, trial.leave_by_s, trial.group = NOTHING, None, ""
         trial.reports_in_lease, trial.idle_since_s = 0, now
+
+    def _finish_s(self, trial: TrialState, now: float) -> float:
+        """When a trial will be done, if it keeps its GPUs."""
+        serial = trial.timer.serial_iter_s
+        if serial is None or not trial.allocation:
+            return math.inf
+        slowed = serial * self._table(trial).s(self.signature(trial.allocation))
+        return now + max(0.0, trial.iterations_total - trial.iterations_done) * slowed / (
+            trial.allocation.size
+        )
 
     def trial_leaves(self, trial_id: str) -> None:
         """A trial has been told to pause; it keeps its GPUs until it has."""
@@ -165,17 +187,14 @@ class Agent(Standing):
         """Bring trials and leases into line; returns what to tell the arbiter."""
         out: list[ev.Event] = []
         idle = self._decide_who_leaves(now)
-        waiting = [t for t in self._by_precedence() if t.phase is TrialPhase.WAITING]
-        given = place(
-            [t.id for t in waiting],
-            idle,
-            self.settings.trial_min,
-            self.settings.trial_max,
-            self.racks,
-        )
+        ranked = self._by_precedence(starting=True)
+        waiting = [t for t in ranked if t.phase is TrialPhase.WAITING]
+        given, remarks = self._split(waiting, idle)
         for trial_id, allocation in given.items():
+            self.split_reasons.pop(trial_id, None)
             out.append(self._start(self.trials[trial_id], allocation, now))
             idle = idle - allocation
+        self.split_reasons.update(remarks)
         # What is on its way may make a gang of what is idle.
         coming = any(x.pending for x in self.leases)
         spare = idle and len(given) == len(waiting) and not coming
@@ -222,28 +241,67 @@ class Agent(Standing):
         trial.granted_s, trial.reports_in_lease, trial.leave_by_s = now, 0, None
         return ev.GroupRequested(self.settings.app, trial.group, allocation)
 
+    def _split(
+        self, waiting: list[TrialState], idle: Allocation
+    ) -> tuple[dict[str, Allocation], dict[str, Reason]]:
+        """Which of the waiting trials gets which of the idle GPUs, and remarks on it."""
+        if not waiting or not idle:
+            return {}, {}
+        median = self._median_iter_s()
+        jobs = []
+        for trial in waiting:
+            least, most = self.limits(trial.id)
+            job = self._trial_info(trial, median).job()
+            jobs.append(replace(job, min_gpus=least, max_gpus=most))
+        return place(jobs, idle, self.signature, self.racks)
+
     def _grow(self, idle: Allocation, now: float) -> bool:
         """Have a running trial pause, to go on with the idle GPUs too; whether one does."""
         if any(t.leave_by_s == math.inf for t in self.trials.values()):
             return True
-        last = max((x.expires_s for x in self.leases if not x.final), default=now)
-        able = [
-            t
-            for t in self.trials.values()
-            if t.phase is TrialPhase.RUNNING
-            and t.preemptible
-            and t.leave_by_s is None
-            and t.allocation.size < self.settings.trial_max
-            and t.reports_in_lease > 1
-            and t.grown_for != self._lease_names()
-            and last - now > GROW_WORTH * t.timer.restart_s
-            and self.worth_growing(t)
-        ]
-        if not able:
-            return False
-        best = max(able, key=self.left_s)
-        best.leave_by_s, best.grown_for = math.inf, self._lease_names()
-        return True
+        ends_s = max((x.expires_s for x in self.leases if not x.final), default=now)
+        able = [t for t in self.trials.values() if self._may_grow(t)]
+        for trial in sorted(able, key=self.left_s, reverse=True):
+            more = min(idle.size, self.limits(trial.id)[1] - trial.allocation.size)
+            saves_s = self._growth_saves_s(trial, idle, more, ends_s - now)
+            restart_s = trial.timer.restart_s
+            if saves_s > 0:
+                trial.leave_by_s, trial.grown_for = math.inf, self._lease_names()
+                self.split_reasons[trial.id] = TrialGrows(
+                    trial.id, trial.allocation, more, restart_s, saves_s
+                )
+                return True
+            self.split_reasons[trial.id] = TrialKeepsSize(
+                trial.id, trial.allocation, more, restart_s, max(0.0, ends_s - now)
+            )
+        return False
+
+    def _may_grow(self, trial: TrialState) -> bool:
+        return (
+            trial.phase is TrialPhase.RUNNING
+            and trial.preemptible
+            and trial.leave_by_s is None
+            and trial.allocation.size < self.limits(trial.id)[1]
+            and trial.reports_in_lease > 1
+            and trial.grown_for != self._lease_names()
+        )
+
+    def _growth_saves_s(
+        self, trial: TrialState, idle: Allocation, more: int, window_s: float
+    ) -> float:
+        """What a restart with ``more`` of the idle GPUs would save, within the lease."""
+        table = self._table(trial)
+        room = trial.allocation + idle
+        known = {machine: self.racks.get(machine, "r0") for machine in room}
+        [grown] = lay_out([trial.allocation.size + more], room, known)
+        serial = trial.timer.serial_iter_s or self._median_iter_s()
+        return growth_saves_s(
+            trial.iterations_left * serial,
+            trial.allocation.size / table.s(self.signature(trial.allocation)),
+            grown.size / table.s(self.signature(grown)),
+            trial.timer.restart_s,
+            window_s,
+        )
 
     def _lease_names(self) -> str:
         return ",".join(x.id for x in self.leases)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from themis_ray.core.bids import BidRow, BidTable, within
 from themis_ray.core.cluster import NOTHING, Allocation, Level
@@ -17,7 +18,7 @@ ALL_SIZES_UP_TO = 32
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is left of an app, and how to turn a number of GPUs into r.
+    """What is left of an app of plain trials, and how to turn a number of GPUs into r.
 
     Attributes:
         jobs: ``(iterations left, serial seconds per iteration)`` of each live trial, and of those
@@ -64,10 +65,34 @@ class Outlook:
         t_shared = self.elapsed_s + left + self.restart_s * moved
         return max(t_shared / self.t_ideal_s, 1e-9)
 
+    def shares(self, gpus: int) -> tuple[int, ...]:
+        """How the trials would divide some GPUs, the largest share first."""
+        count = max(1, min(len(self.jobs), gpus // self.trial_min))
+        shares = (min(self.trial_max, share) for share in split_even(gpus, count))
+        return tuple(share for share in shares if share)
+
+
+class Bidder(Protocol):
+    """What a bid table is made from."""
+
+    @property
+    def trial_min(self) -> int:
+        """The fewest GPUs of a trial."""
+
+    @property
+    def trial_max(self) -> int:
+        """The most GPUs of a trial."""
+
+    def r(self, gpus: int, level: Level = Level.MACHINE, moved: float = 0.0) -> float:
+        """r with ``gpus`` GPUs; ``moved`` is the part of them that costs a restart."""
+
+    def shares(self, gpus: int) -> tuple[int, ...]:
+        """How the trials would divide some GPUs, the largest share first."""
+
 
 def bid_table(
     app: str,
-    outlook: Outlook,
+    outlook: Bidder,
     offer: SendOffer,
     own: Sequence[Allocation],
     needs: int,
@@ -111,9 +136,7 @@ def sizes(most: int, smallest: int, largest: int) -> list[int]:
     return out
 
 
-def _rows_of_size(
-    outlook: Outlook, size: int, kept: int, own: Sequence[Allocation]
-) -> list[BidRow]:
+def _rows_of_size(outlook: Bidder, size: int, kept: int, own: Sequence[Allocation]) -> list[BidRow]:
     whole = kept + size
     rows = [BidRow(outlook.r(whole, moved=1.0), parts=_parts(outlook, size))]
     pinned = NOTHING
@@ -131,11 +154,10 @@ def _rows_of_size(
     return rows
 
 
-def _parts(outlook: Outlook, gpus: int) -> tuple[int, ...]:
+def _parts(outlook: Bidder, gpus: int) -> tuple[int, ...]:
     """How the trials would divide some GPUs, each trial on one machine."""
     if outlook.trial_min == outlook.trial_max:
         return (outlook.trial_min,) * (gpus // outlook.trial_min)
-    count = max(1, min(len(outlook.jobs), gpus // outlook.trial_min))
-    shares = [min(outlook.trial_max, share) for share in split_even(gpus, count)]
+    shares = outlook.shares(gpus)
     left = gpus - sum(shares)
-    return tuple(sorted([*(s for s in shares if s), *(1,) * left], reverse=True))
+    return tuple(sorted([*shares, *(1,) * left], reverse=True))

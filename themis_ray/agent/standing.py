@@ -1,24 +1,26 @@
-"""How an app stands: the work left, T_id and r, from what its trials have reported."""
+"""How an app stands: the work left, T_id and r, from what its trials have reported.
+
+Whatever is worth an evaluation goes through the search's own answers (:mod:`.forecast`).
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
-from themis_ray.agent.bidder import Outlook
-from themis_ray.agent.split import total
+from themis_ray.agent.forecast import Forecast
+from themis_ray.agent.split import growth_saves_s, total
 from themis_ray.agent.trials import TrialPhase, TrialState
 from themis_ray.core import events as ev
 from themis_ray.core.cluster import Allocation, Cluster, Level, Machine
 from themis_ray.core.commands import LeaseView
 from themis_ray.core.fairness import Ideal, ideal_time_s
 from themis_ray.core.slowdown import Signature, SlowdownTable
+from themis_ray.searchers.api import AppState, Search, TrialInfo
 
 # What an iteration is taken to last before the first has been timed. Any figure will do: it
 # scales T_sh and T_id alike.
 UNKNOWN_ITER_S = 1.0
-# Growing a running trial costs a restart; it is done when the lease lasts so many times longer.
-GROW_WORTH = 3.0
 
 
 @dataclass(slots=True)
@@ -31,6 +33,36 @@ class AgentSettings:
     trial_max: int = 1
     ideal: Ideal = "paper"
     preempt_without_checkpoint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What GPUs are worth to an app now: the figures behind its bids and reports.
+
+    Attributes:
+        forecast: Times left.
+        trial_min: The fewest GPUs of a trial.
+        trial_max: The most.
+        elapsed_s: The app's age.
+        t_ideal_s: Its T_id.
+        restart_s: What moving a trial costs.
+    """
+
+    forecast: Forecast
+    trial_min: int
+    trial_max: int
+    elapsed_s: float
+    t_ideal_s: float
+    restart_s: float = 0.0
+
+    def r(self, gpus: int, level: Level = Level.MACHINE, moved: float = 0.0) -> float:
+        """r with ``gpus`` GPUs; ``moved`` is the part of them that costs a restart."""
+        left = self.forecast.time_left_s(gpus, level)
+        return max((self.elapsed_s + left + self.restart_s * moved) / self.t_ideal_s, 1e-9)
+
+    def shares(self, gpus: int) -> tuple[int, ...]:
+        """How the trials would divide some GPUs, the largest share first."""
+        return self.forecast.shares(gpus)
 
 
 @dataclass(slots=True)
@@ -51,6 +83,7 @@ class Standing:
         slowdowns: S(G) of each model.
         content: After idle GPUs were given back: it asks for no more than it uses, until a trial
             asks again.
+        forecast: What the search's answers amount to.
     """
 
     settings: AgentSettings
@@ -65,7 +98,62 @@ class Standing:
     racks: dict[str, str] = field(default_factory=dict)
     slowdowns: dict[str, SlowdownTable] = field(default_factory=dict)
     content: bool = False
+    forecast: Forecast = field(default_factory=Forecast)
     _peak: int = 1
+    _changes: int = 0
+    _forecast_of: tuple[object, ...] = ()
+
+    # -- the search ---------------------------------------------------------------------------
+
+    def use(self, search: Search) -> None:
+        """Have a search tell what GPUs are worth to the app."""
+        self.forecast = Forecast(search)
+        self.changed()
+
+    def changed(self) -> None:
+        """Something that the search's answers depend on has changed."""
+        self._changes += 1
+
+    def look(self) -> Forecast:
+        """The forecast, brought up to date if anything has changed since."""
+        trials = tuple(
+            (t.iterations_done, t.iterations_total, t.live) for t in self.trials.values()
+        )
+        now = (self._changes, self.to_come, self.concurrency, trials)
+        if now != self._forecast_of:
+            self._forecast_of = now
+            self.forecast.see(self.app_state(), self.work_done_gpu_s())
+        return self.forecast
+
+    def app_state(self) -> AppState:
+        """The trials, as adapters are told of them."""
+        median = self._median_iter_s()
+        return AppState(
+            tuple(self._trial_info(t, median) for t in self.trials.values()),
+            self.to_come,
+            self.concurrency,
+        )
+
+    def _trial_info(self, trial: TrialState, median: float) -> TrialInfo:
+        return TrialInfo(
+            trial.id,
+            trial.iterations_done,
+            trial.iterations_total,
+            trial.timer.serial_iter_s or median,
+            self.settings.trial_min,
+            self.settings.trial_max,
+            trial.live,
+            trial.phase is TrialPhase.RUNNING,
+            self._table(trial),
+            trial.last_result,
+        )
+
+    def limits(self, trial_id: str) -> tuple[int, int]:
+        """The fewest and the most GPUs of a trial at present."""
+        own = (self.settings.trial_min, self.settings.trial_max)
+        return self.look().limits().get(trial_id, own)
+
+    # -- what follows -------------------------------------------------------------------------
 
     def wants(self) -> int:
         """GPUs in total that the app can use now."""
@@ -73,67 +161,81 @@ class Standing:
         used = sum(t.allocation.size for t in active if t.holds)
         if self.content:
             return used
+        limits = self.look().limits()
+        most = {t.id: limits.get(t.id, (1, self.settings.trial_max))[1] for t in active}
         more = self.to_come and min(self.to_come, max(0.0, self.concurrency - len(active)))
-        wants = int(more) * self.settings.trial_max
+        wants = int(more) * self._next_trial_max()
         for trial in active:
             # A running trial would have to restart to use more: it asks only if that pays.
             grows = trial.phase is not TrialPhase.RUNNING or self.worth_growing(trial)
-            wants += self.settings.trial_max if grows else trial.allocation.size
+            wants += max(most[trial.id], trial.allocation.size) if grows else trial.allocation.size
         return max(used, min(wants, max(1, self.cluster_gpus)))
 
-    def outlook(self, now: float) -> Outlook:
-        """What is left of the app."""
+    def _next_trial_max(self) -> int:
+        """The most GPUs of a trial that does not exist yet."""
+        coming = [job.max_gpus for job in self.look().current if not job.id]
+        return max(coming, default=self.settings.trial_max)
+
+    def outlook(self, now: float) -> Worth:
+        """What GPUs are worth to the app."""
+        forecast = self.look()
+        sizes = [(job.min_gpus, job.max_gpus) for job in forecast.current]
+        sizes = sizes or [(self.settings.trial_min, self.settings.trial_max)]
         live = [t for t in self.trials.values() if t.live]
-        median = self._median_iter_s()
-        jobs = [(t.iterations_left, t.timer.serial_iter_s or median) for t in live]
-        coming = [(self._median_total(), median)] * self.to_come
-        restart = max((t.timer.restart_s for t in live), default=0.0)
-        return Outlook(
-            jobs=[*jobs, *coming],
-            trial_min=self.settings.trial_min,
-            trial_max=self.settings.trial_max,
+        return Worth(
+            forecast,
+            trial_min=min(least for least, _ in sizes),
+            trial_max=max(most for _, most in sizes),
             elapsed_s=max(0.0, now - self.started_s),
             t_ideal_s=self.t_ideal_s(),
-            slowdown=self._slowdown,
-            restart_s=restart,
+            restart_s=max((t.timer.restart_s for t in live), default=0.0),
         )
 
     def t_ideal_s(self) -> float:
         """T_id of the app, in seconds from its start."""
+        phases = self.look().whole(self.work_done_gpu_s())
         self._peak = max(self._peak, self.wants())
+        demands = [min(phase.demand, self._most()) for phase in phases]
+        if len(phases) == 1:
+            demands = [max(self._peak, demands[0])]
+        work = [phase.work_gpu_s for phase in phases]
+        if sum(work) <= 0:
+            work, demands = [1e-6], [1]
         return ideal_time_s(
-            [max(self.total_work_gpu_s(), 1e-6)],
-            [self._peak],
+            work,
+            demands,
             cluster_gpus=self.cluster_gpus,
             n_avg=self.n_avg,
             ideal=self.settings.ideal,
             weight=self.settings.weight,
         )
 
+    def _most(self) -> int:
+        return max(1, self.cluster_gpus)
+
+    def work_done_gpu_s(self) -> float:
+        """Work that the app has done, in GPU-seconds."""
+        median = self._median_iter_s()
+        return math.fsum(
+            t.iterations_done * (t.timer.serial_iter_s or median) for t in self.trials.values()
+        )
+
     def total_work_gpu_s(self) -> float:
         """All work of the app, done and to be done, in GPU-seconds."""
-        median = self._median_iter_s()
-        work = self.to_come * self._median_total() * median
-        for trial in self.trials.values():
-            iterations = trial.iterations_done
-            if trial.live:
-                iterations += trial.iterations_left
-            work += iterations * (trial.timer.serial_iter_s or median)
-        return work
+        return self.work_done_gpu_s() + self.look().work_left_gpu_s
 
     def state_of_app(self, now: float, kept: int | None = None) -> ev.AppReport:
         """The report: r with ``kept`` GPUs, or with all that are held when None."""
         outlook = self.outlook(now)
         gpus = self.held().size if kept is None else kept
-        t_shared = outlook.elapsed_s + (outlook.time_left_s(gpus) if gpus else math.inf)
-        if not outlook.jobs:
-            t_shared = outlook.elapsed_s
+        left_s = self.forecast.time_left_s(gpus) if gpus or not self.forecast.phases else math.inf
+        t_shared = outlook.elapsed_s + left_s
         return ev.AppReport(
             r=t_shared / outlook.t_ideal_s,
             t_shared_s=t_shared,
             t_ideal_s=outlook.t_ideal_s,
             wants=self.wants(),
-            gang=self.settings.trial_min,
+            gang=outlook.trial_min,
             jobs=self._job_reports(now),
             elapsed_s=outlook.elapsed_s,
             pinned=total(
@@ -147,13 +249,14 @@ class Standing:
         serial = trial.timer.serial_iter_s
         if serial is None or not trial.holds:
             return None
-        gpus = min(trial.allocation.size, self.settings.trial_max)
+        most = self.limits(trial_id)[1]
+        gpus = min(trial.allocation.size, most)
         s = self._table(trial).s(self.signature(trial.allocation))
         left = trial.iterations_left if trial.live else 0.0
         t_shared = now - self.started_s + left * serial * s / max(1, gpus)
         t_ideal = ideal_time_s(
             [trial.iterations_total * serial],
-            [self.settings.trial_max],
+            [most],
             cluster_gpus=self.cluster_gpus,
             n_avg=self.n_avg,
             ideal=self.settings.ideal,
@@ -172,8 +275,12 @@ class Standing:
 
     def worth_growing(self, trial: TrialState) -> bool:
         """Whether a restart on more GPUs would pay, given a full lease."""
-        worth_s = GROW_WORTH * trial.timer.restart_s
-        return trial.preemptible and min(self.lease_s, self.left_s(trial)) > worth_s
+        most = self.limits(trial.id)[1]
+        if not trial.preemptible or most <= trial.allocation.size or not trial.allocation:
+            return False
+        left = self.left_s(trial) * trial.allocation.size
+        gpus, restart_s = trial.allocation.size, trial.timer.restart_s
+        return growth_saves_s(left, gpus, most, restart_s, self.lease_s) > 0
 
     def left_s(self, trial: TrialState) -> float:
         """Seconds that a trial still runs on the GPUs that it has."""
@@ -185,9 +292,13 @@ class Standing:
         machines = tuple(Machine(m, c, self.racks.get(m, "r0")) for m, c in allocation.items())
         return Signature.of(allocation, Cluster(machines))
 
-    def _by_precedence(self) -> list[TrialState]:
-        """Trials that cannot be preempted first, then in the order in which Tune made them."""
-        return sorted(self.trials.values(), key=lambda t: (t.preemptible, t.order))
+    def _by_precedence(self, *, starting: bool = False) -> list[TrialState]:
+        """Trials that cannot be preempted first, then as the search ranks them, then by age."""
+        rank = self.look().precedence(starting=starting)
+        return sorted(
+            self.trials.values(),
+            key=lambda t: (t.preemptible, rank.get(t.id, math.inf), t.order),
+        )
 
     def _table(self, trial: TrialState) -> SlowdownTable:
         return self.slowdowns.setdefault(trial.model, SlowdownTable())
@@ -205,21 +316,17 @@ class Standing:
         known = [s for s in known if s > 0]
         return known[len(known) // 2] if known else UNKNOWN_ITER_S
 
-    def _median_total(self) -> float:
-        totals = sorted(t.iterations_total for t in self.trials.values())
-        return totals[len(totals) // 2] if totals else 1.0
-
     def _job_reports(self, now: float) -> tuple[ev.JobReport, ...]:
         median = self._median_iter_s()
         return tuple(self._job_report(t, median, now) for t in self.trials.values() if t.live)
 
     def _job_report(self, trial: TrialState, median: float, now: float) -> ev.JobReport:
-        size = self.settings.trial_max
+        least, size = self.limits(trial.id)
         return ev.JobReport(
             id=trial.id,
             iterations_left=trial.iterations_left,
             serial_iter_s=trial.timer.serial_iter_s or median,
-            min_gpus=self.settings.trial_min,
+            min_gpus=least,
             max_gpus=size,
             iterations_done=trial.iterations_done,
             attained_gpu_s=trial.attained_gpu_s,

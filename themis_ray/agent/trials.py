@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from themis_ray.core.cluster import NOTHING, Allocation
 from themis_ray.core.slowdown import Signature, SlowdownTable
@@ -88,6 +90,7 @@ class TrialState:
         granted_s: When its present group was granted.
         idle_since_s: Since when it has had none.
         history: The GPUs of each of its groups, in words.
+        last_result: What it last reported.
     """
 
     id: str
@@ -109,6 +112,7 @@ class TrialState:
     attained_gpu_s: float = 0.0
     reports_in_lease: int = 0
     grown_for: str = ""
+    last_result: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def iterations_left(self) -> float:

@@ -226,24 +226,29 @@ def single_job_t_shared_s(
 
 
 def lay_out(
-    shares: Sequence[int], bundle: Mapping[str, int], racks: Mapping[str, str]
+    shares: Sequence[int],
+    bundle: Mapping[str, int],
+    racks: Mapping[str, str],
+    sensitivity: Sequence[float] = (),
 ) -> list[Allocation]:
     """Place jobs on the GPUs of a bundle, each as near together as what is left allows.
 
-    Larger jobs choose first: the machine with the least room that still holds the job, or else
+    More sensitive jobs choose first, and of equally sensitive ones the larger: the machine with the least room that still holds the job, or else
     the machines of one rack, or else any machines, those with the most room first.
 
     Args:
         shares: GPUs of each job; together no more than the bundle has.
         bundle: GPUs per machine.
         racks: The rack of each machine.
+        sensitivity: How much each job suffers when its GPUs are apart; all alike when empty.
 
     Returns:
         The GPUs of each job, in the order given.
     """
     room = dict(bundle)
     placed: dict[int, Allocation] = {}
-    for i in sorted(range(len(shares)), key=lambda i: -shares[i]):
+    feels = sensitivity or [1.0] * len(shares)
+    for i in sorted(range(len(shares)), key=lambda i: (-feels[i], -shares[i])):
         placed[i] = _nearest(shares[i], room, racks)
         for machine, count in placed[i].items():
             room[machine] -= count
