@@ -10,9 +10,13 @@ from typing import Any
 
 import torch
 
+from ..core.slowdown import Signature
 from ..errors import CheckpointError, ConfigError, WorkerDiedError
+from ..profiling.skew import Skew
+from ..profiling.timers import IterationTimer, Timing
 from . import rendezvous
 from .checkpoint import load_checkpoint, save_checkpoint
+from .placement import signature_of
 from .random_state import State
 from .replica import JobSpec, Replica, default_device
 from .worker_group import WorkerGroup, current_lease, gpus_assigned
@@ -56,6 +60,8 @@ class ElasticTrainer:
         sync_batchnorm: Compute batch statistics over all processes (GPUs only).
         amp: ``bf16`` or ``fp16`` for mixed precision (GPUs only).
         compile: Run the model through ``torch.compile``.
+        comm_hook: A DDP communication hook, such as torch's ``fp16_compress_hook``,
+            for gradients on their way between processes; plain averaging by default.
         max_processes: Use at most so many bundles.
         start_timeout_s: How long the processes may take to start, in seconds.
         step_timeout_s: How long a step may take before it counts as hung, in seconds.
@@ -80,6 +86,7 @@ class ElasticTrainer:
         sync_batchnorm: bool = False,
         amp: str | None = None,
         compile: bool = False,
+        comm_hook: Callable[[Any, Any], Any] | None = None,
         max_processes: int | None = None,
         start_timeout_s: float = 180.0,
         step_timeout_s: float = 180.0,
@@ -101,6 +108,7 @@ class ElasticTrainer:
             sync_batchnorm=sync_batchnorm,
             amp=amp,
             compile=compile,
+            comm_hook=comm_hook,
         )
         self._pick_port = pick_port
         self._group: WorkerGroup | None = None
@@ -117,6 +125,7 @@ class ElasticTrainer:
         except BaseException:
             self.close()
             raise
+        self._placement = signature_of(lease, world)
         self._random_states: list[State] = []
         self._formed = False
         self._attached = False
@@ -155,6 +164,25 @@ class ElasticTrainer:
     def iter_s(self) -> float:
         """Median seconds per step in this process's life, warm-up dropped."""
         return self._replica.timer.seconds
+
+    @property
+    def timing(self) -> Timing:
+        """Median and spread of the seconds per step in this process's life, warm-up dropped."""
+        return self._replica.timer.timing
+
+    def restart_timing(self, window: int = 50) -> None:
+        """Forget the steps timed so far, as after a warm-up; the last ``window`` count from now."""
+        self._replica.timer = IterationTimer(self.device, warmup=0, window=window)
+
+    @property
+    def skew(self) -> Skew:
+        """Sizes of the tensors that a step sends, watched on the first steps."""
+        return self._replica.skew
+
+    @property
+    def placement(self) -> Signature:
+        """The processes per machine and how far apart the machines are, as S(G) depends on it."""
+        return self._placement
 
     def run(self, steps: int) -> float:
         """Do some steps.

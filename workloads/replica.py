@@ -12,10 +12,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import CheckpointError, ConfigError
+from ..profiling.skew import ExchangeWatch, Skew, of_parameters
+from ..profiling.timers import IterationTimer
 from . import random_state, rendezvous
 from .random_state import RandomStreams
 from .sampler import ElasticSampler
-from .timing import IterationTimer
 
 AMP_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -38,6 +39,7 @@ class JobSpec:
         sync_batchnorm: Compute batch statistics over all GPUs (GPUs only).
         amp: ``bf16`` or ``fp16`` for mixed precision (GPUs only), ``None`` for full precision.
         compile: Run the model through ``torch.compile``.
+        comm_hook: A DDP communication hook for the gradients; ``None`` averages them.
     """
 
     model: Any
@@ -53,6 +55,7 @@ class JobSpec:
     sync_batchnorm: bool = False
     amp: str | None = None
     compile: bool = False
+    comm_hook: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -88,6 +91,7 @@ class Replica:
         self.dataset = _resolve(spec.dataset)
         self.sampler = ElasticSampler(len(self.dataset), spec.global_batch, spec.seed)
         self.timer = IterationTimer(device)
+        self._watch = ExchangeWatch(spec.comm_hook)
         self._smallest_shard = 2 if _has_local_batch_norm(self.model) else 1
         self._runner = torch.compile(self.model) if spec.compile else self.model
 
@@ -103,7 +107,7 @@ class Replica:
 
     def _wrap(self) -> Any:
         """Make the model exchange gradients; takes over rank 0's weights."""
-        return DistributedDataParallel(
+        wrapped = DistributedDataParallel(
             self._runner,
             device_ids=[self.device] if self.device.type == "cuda" else None,
             # Without this, DDP regroups its buckets after the first step, and with three ranks and
@@ -111,6 +115,13 @@ class Replica:
             # from an uninterrupted one in the last bits.
             find_unused_parameters=self.spec.deterministic and self.world > 2,
         )
+        wrapped.register_comm_hook(None, self._watch.hook())
+        return wrapped
+
+    @property
+    def skew(self) -> Skew:
+        """Sizes of the gradients as seen on their way; of the parameters before that."""
+        return self._watch.skew or of_parameters(self.model.parameters())
 
     def train(self, steps: int, beat: Callable[[], None] = lambda: None) -> list[float]:
         """Do some steps.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,8 @@ import torch
 from ray import tune
 
 from ..errors import ConfigError
+from ..profiling.nvml import Nvml
+from ..profiling.sampler import Sampler
 from .data import DatasetSpec
 from .elastic import ElasticTrainer
 from .models import ModelSpec
@@ -98,9 +100,12 @@ class ClassifierJob:
 
     Args:
         config: The trial's config, see :class:`ClassifierConfig`.
+        comm_hook: See :class:`~themis_ray.workloads.elastic.ElasticTrainer`.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], comm_hook: Callable[[Any, Any], Any] | None = None
+    ) -> None:
         c = self.config = ClassifierConfig.parse(config)
         # The model's own least size decides, so the data come second.
         size = ModelSpec(c.model, 1, c.image_size).side
@@ -124,7 +129,10 @@ class ClassifierJob:
             max_processes=c.max_processes,
             start_timeout_s=c.start_timeout_s,
             step_timeout_s=c.step_timeout_s,
+            comm_hook=comm_hook,
         )
+        on_gpu = self.trainer.device.type == "cuda"
+        self._sampler = Sampler(Nvml()).start() if on_gpu else None
 
     @property
     def done(self) -> bool:
@@ -136,8 +144,11 @@ class ClassifierJob:
 
         Returns:
             The report: ``loss``, ``accuracy``, ``train_step`` (iterations done over all leases),
-            ``checkpoint_train_step`` (iterations in the last checkpoint), ``themis/iter_s``
-            (seconds per iteration) and ``themis/gpus`` (processes).
+            ``checkpoint_train_step`` (iterations in the last checkpoint), ``themis/iter_s`` and
+            ``themis/iter_spread_s`` (seconds per iteration: median and interquartile range),
+            ``themis/gpus`` (processes), ``themis/placement`` (processes per machine, as in
+            ``2+2/rack``), ``themis/skew`` (the largest tensor's share of the bytes that a step
+            sends) and, on a GPU, what NVML tells of this process's GPU in this lease.
         """
         steps = self.config.steps_per_report
         if self.config.max_steps is not None:
@@ -149,7 +160,11 @@ class ClassifierJob:
             "train_step": self.trainer.step,
             "checkpoint_train_step": self._checkpoint_step,
             "themis/iter_s": self.trainer.iter_s,
+            "themis/iter_spread_s": self.trainer.timing.spread_s,
             "themis/gpus": self.trainer.processes,
+            "themis/placement": str(self.trainer.placement),
+            "themis/skew": self.trainer.skew.share,
+            **self._usage(),
         }
 
     def save(self, directory: str | Path) -> None:
@@ -165,8 +180,15 @@ class ClassifierJob:
             group.update(self._settings)
 
     def close(self) -> None:
-        """End the other ranks."""
+        """End the other ranks, and the sampling."""
         self.trainer.close()
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def _usage(self) -> dict[str, float]:
+        """Means and maxima of rank 0's GPU over this process's life, which is one lease."""
+        usage = self._sampler.usage() if self._sampler is not None else ()
+        return usage[0].metrics() if usage else {}
 
     def _accuracy(self) -> float:
         """Fraction of the held-out slice that is classified rightly."""

@@ -1,7 +1,8 @@
 """S(G): how much slower an iteration gets when the GPUs are apart (THEMIS, section 4.3).
 
 A prior by placement level (1 within a machine, 1.1 across machines, 1.3 across racks, footnote 3
-of the paper) stands until a placement has been measured; then the measured value replaces it.
+of the paper) stands until a placement has been measured; then the measured value replaces it. A
+model most of whose bytes lie in one tensor starts with a higher prior (:func:`skewed_priors`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,39 @@ PRIORS: Mapping[Level, float] = {
     Level.CLUSTER: 1.3,
 }
 
+# VGG16: 74.3% of its bytes in one tensor (Tiresias, NSDI '19, Table 6), and 103.6 images/s with 4
+# GPUs on one machine against 80.4 with 2 + 2 (THEMIS, Table 1).
+VGG16_SKEW = 0.743
+VGG16_ACROSS = 103.6 / 80.4
+
+
+def skewed_priors(skew: float | None) -> dict[Level, float]:
+    """S(G) by level of a model that was never measured, from its tensor-size skew.
+
+    Tiresias found that models with one tensor much larger than the rest suffer when spread, since
+    a large message cannot interleave with others. The slowdown across machines is taken to
+    grow with the skew in a straight line from none to VGG16's, the one model of which both
+    figures are published; across racks it keeps the ratio of the paper's two priors. Skew only
+    raises a prior: models of low skew may be slowed down by the sheer number of their bytes
+    (BERT, YOLOv3), so the paper's priors stay the least.
+
+    Args:
+        skew: The largest tensor's share of the model's bytes, 0 to 1; None when not known.
+
+    Raises:
+        InvalidInputError: The share is not between 0 and 1.
+    """
+    priors = dict(PRIORS)
+    if skew is None:
+        return priors
+    if not 0 <= skew <= 1:
+        raise InvalidInputError(f"tensor-size skew {skew}; it is a share, from 0 to 1")
+    across = 1 + (VGG16_ACROSS - 1) * skew / VGG16_SKEW
+    if across > priors[Level.RACK]:
+        priors[Level.CLUSTER] = across * PRIORS[Level.CLUSTER] / PRIORS[Level.RACK]
+        priors[Level.RACK] = across
+    return priors
+
 
 @dataclass(frozen=True, slots=True)
 class Signature:
@@ -31,6 +65,39 @@ class Signature:
     def of(cls, allocation: Allocation, cluster: Cluster) -> Signature:
         """The signature of an allocation in a cluster."""
         return cls(allocation.parts, cluster.level(allocation))
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return sum(self.parts)
+
+    @property
+    def together(self) -> bool:
+        """Whether all GPUs are on one machine."""
+        return self.level <= Level.MACHINE
+
+    def __str__(self) -> str:
+        """``4`` (in one slot), ``4/machine``, ``2+2/rack``, ``2+2/cluster``."""
+        parts = "+".join(map(str, self.parts)) or "0"
+        return parts if self.level is Level.SLOT else f"{parts}/{self.level.name.lower()}"
+
+    @classmethod
+    def parse(cls, text: str) -> Signature:
+        """Read what ``str()`` wrote.
+
+        Raises:
+            InvalidInputError: It is not a signature.
+        """
+        counts, _, name = text.partition("/")
+        try:
+            parts = tuple(sorted((int(count) for count in counts.split("+")), reverse=True))
+            level = Level[name.upper()] if name else Level.SLOT
+        except (ValueError, KeyError):
+            raise InvalidInputError(
+                f"{text!r} is no placement; write GPUs per machine and how far apart they are, as "
+                "in 4, 4/machine, 2+2/rack or 2+2/cluster"
+            ) from None
+        return cls(tuple(part for part in parts if part), level)
 
 
 @dataclass(slots=True)
@@ -51,11 +118,28 @@ class SlowdownTable:
                 raise InvalidInputError(f"slowdown {s} at level {level.name}; S(G) is 1 or more")
 
     def s(self, signature: Signature) -> float:
-        """S for a placement; 1 for one GPU or none."""
-        if sum(signature.parts) <= 1:
+        """S for a placement; 1 for one GPU or none.
+
+        A placement that was not measured itself takes the value of the most similar one with as
+        many GPUs as near to each other; only without such a one, the prior.
+        """
+        if signature.gpus <= 1:
             return 1.0
         known = self.measured.get(signature)
+        if known is None:
+            known = self._similar(signature)
         return self.priors.get(signature.level, 1.0) if known is None else known
+
+    def _similar(self, signature: Signature) -> float | None:
+        """S of the same number of GPUs, equally near, on other counts per machine."""
+        found = [
+            (abs(len(other.parts) - len(signature.parts)), -s)
+            for other, s in self.measured.items()
+            if other.gpus == signature.gpus
+            # Who knows no slots takes any group of GPUs on one machine for one.
+            and (other.level == signature.level or (other.together and signature.together))
+        ]
+        return -min(found)[1] if found else None
 
     def record(self, signature: Signature, s: float) -> None:
         """Take a measured value; values below 1 (super-linear speed-up, noise) count as 1.
