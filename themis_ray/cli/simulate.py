@@ -14,7 +14,7 @@ from themis_ray.cli.options import JsonOption
 from themis_ray.cli.output import number, print_json
 from themis_ray.core.settings import ArbiterConfig
 from themis_ray.errors import InvalidInputError
-from themis_ray.sim.cluster_file import MoveCost, SimCluster, load_cluster
+from themis_ray.sim.cluster_file import MoveCost, SimCluster, load_cluster, with_profiles
 from themis_ray.sim.generate import generate, is_spec
 from themis_ray.sim.importers import FORMATS
 from themis_ray.sim.jobs import Trace
@@ -69,6 +69,10 @@ def simulate(
         str | None,
         typer.Option(metavar="FILE", help="Gavel's throughput table, for its traces."),
     ] = None,
+    profiles: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="S(G) of models, as themis profile measured it."),
+    ] = None,
     save_trace: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the trace as CSV, too.")
     ] = None,
@@ -84,7 +88,7 @@ def simulate(
     """
     names = policy_names(policy)
     study = Study(
-        cluster=_cluster(cluster, restart),
+        cluster=_cluster(cluster, restart, profiles),
         trace=_trace(trace, format_, throughputs),
         config=_config(lease, notice, grace, restart, ideal, seed, record=plot is not None),
         judge=_one_of("--judge", judge, JUDGES),
@@ -109,8 +113,10 @@ def simulate(
         _print_table(study, document["policies"])
 
 
-def _cluster(file: str, restart: str | None) -> SimCluster:
+def _cluster(file: str, restart: str | None, profile_file: str | None = None) -> SimCluster:
     sim = load_cluster(file)
+    if profile_file is not None:
+        sim = with_profiles(sim, profile_file)
     if restart is None:
         return sim
     # What is asked for on the command line holds for every model.

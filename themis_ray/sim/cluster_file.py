@@ -17,7 +17,7 @@ of :data:`themis_ray.core.slowdown.PRIORS`. A model may also say what moving it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from themis_ray.core.cluster import Cluster, Level, Machine
 from themis_ray.core.slowdown import PRIORS
 from themis_ray.errors import ConfigError
+from themis_ray.profiling.profile_file import load_profiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,23 @@ def _profile(model: _Model) -> Profile:
         ),
         model.skew,
     )
+
+
+def with_profiles(sim: SimCluster, file: str | Path) -> SimCluster:
+    """A simulated cluster with S(G) as ``themis profile`` measured it.
+
+    A model of the profile file takes the place of the cluster file's, except for what moving it
+    costs.
+
+    Raises:
+        ConfigError: The profile file cannot be used.
+    """
+    profiles = dict(sim.profiles)
+    for name, measured in load_profiles(file).models.items():
+        known = profiles.get(name.lower())
+        move = known.move if known is not None else None
+        profiles[name.lower()] = Profile(measured.by_level(), move, measured.skew)
+    return replace(sim, profiles=profiles)
 
 
 def _describe(error: ValidationError, source: str) -> str:
