@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import logging
+import secrets
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,11 +20,23 @@ from ..errors import CheckpointError, ConfigError, WorkerDiedError
 from ..profiling.skew import Skew
 from ..profiling.timers import IterationTimer, Timing
 from . import rendezvous
-from .checkpoint import load_checkpoint, save_checkpoint
+from .checkpoint import (
+    Memory,
+    commit,
+    load_checkpoint,
+    payload_name,
+    save_checkpoint,
+    write_payload,
+)
 from .placement import signature_of
 from .random_state import State
 from .replica import JobSpec, Replica, default_device
+from .saver import Saver
+from .snapshot import without
+from .storage import open_folder
 from .worker_group import WorkerGroup, current_lease, gpus_assigned
+
+_log = logging.getLogger(__name__)
 
 
 class ElasticTrainer:
@@ -67,6 +84,12 @@ class ElasticTrainer:
         step_timeout_s: How long a step may take before it counts as hung, in seconds.
         pick_port: Returns the port that rank 0 tries to listen on; one that is taken is
             followed by another call. By default the operating system chooses.
+        max_restarts: How often the ranks are started again in the same lease after one of them
+            died or hung. Training then goes on from the last snapshot in this process's memory,
+            which is that of the last :meth:`save`, :meth:`restore` or start. With 0 no memory is
+            spent on it, and a lost rank is a WorkerDiedError at once.
+        memory: Where to keep checkpoints in this node's memory as well; see
+            :func:`~themis_ray.workloads.node_memory.node_memory`.
     """
 
     def __init__(
@@ -91,6 +114,8 @@ class ElasticTrainer:
         start_timeout_s: float = 180.0,
         step_timeout_s: float = 180.0,
         pick_port: Callable[[], int] = rendezvous.any_free_port,
+        max_restarts: int = 3,
+        memory: Memory | None = None,
     ) -> None:
         if loss_fn is not None and step_fn is not None:
             raise ConfigError("give loss_fn or step_fn, not both")
@@ -110,16 +135,26 @@ class ElasticTrainer:
             compile=compile,
             comm_hook=comm_hook,
         )
+        if max_restarts < 0:
+            raise ConfigError(f"max_restarts must be 0 or greater, not {max_restarts}")
         self._pick_port = pick_port
         self._group: WorkerGroup | None = None
         self._broken: str | None = None
+        self._restarts_left = self._max_restarts = max_restarts
+        self._memory, self._saver = memory, Saver()
         lease = current_lease()
         world = _processes(len(lease.bundle_specs) if lease else 1, global_batch, max_processes)
         if lease is not None and world > 1:
-            # Started first: they import torch while this process builds its model.
-            self._group = WorkerGroup(
-                spec, lease, world, start_timeout_s=start_timeout_s, step_timeout_s=step_timeout_s
+            self._start_group = partial(
+                WorkerGroup,
+                spec,
+                lease,
+                world,
+                start_timeout_s=start_timeout_s,
+                step_timeout_s=step_timeout_s,
             )
+            # Started first: they import torch while this process builds its model.
+            self._group = self._start_group()
         try:
             self._replica = Replica(spec, 0, world, default_device(gpus_assigned()))
         except BaseException:
@@ -191,7 +226,8 @@ class ElasticTrainer:
             The mean over the steps of the loss over the global batch before each step.
 
         Raises:
-            WorkerDiedError: A rank died or hung. The trainer can only be closed then.
+            WorkerDiedError: A rank raised an error, or died or hung once more than
+                ``max_restarts`` allows. The trainer can only be closed then.
         """
         return statistics.fmean(self.run_losses(steps))
 
@@ -202,6 +238,17 @@ class ElasticTrainer:
         self._check()
         if self._group is None:
             return self._replica.train(steps)
+        target = self.step + steps
+        while True:
+            try:
+                # After a restart these are more steps than were asked for: some are done again.
+                return self._train_together(target - self.step)[-steps:]
+            except WorkerDiedError as error:
+                reason = str(error)
+            # Outside the handler: the error's traceback keeps the broken group's objects alive.
+            self._restart(reason)
+
+    def _train_together(self, steps: int) -> list[float]:
         self._connect()
         mine, others = self._together("train", (steps,), lambda b: self._replica.train(steps, b))
         self._random_states = [state for _, state in others]
@@ -221,6 +268,11 @@ class ElasticTrainer:
             CheckpointError: The state belongs to another job.
         """
         self._check()
+        self._take_up(state)
+        # Of another history: not what a restart may go back to.
+        self._saver.newest = None
+
+    def _take_up(self, state: Mapping[str, Any]) -> None:
         self._replica.load_state_dict(state)
         if "random" not in state:
             raise CheckpointError("the checkpoint is not one of this job: it has no random states")
@@ -229,19 +281,74 @@ class ElasticTrainer:
         self._random_states = saved[1 : self.processes]
         self._attached = False
 
-    def save(self, directory: str | Path, keep: int = 2) -> Path:
-        """Write a checkpoint; see :func:`~themis_ray.workloads.checkpoint.save_checkpoint`."""
-        return save_checkpoint(directory, self.state_dict(), self.step, keep)
+    def save(
+        self,
+        directory: str | Path,
+        keep: int = 2,
+        *,
+        wait: bool = True,
+        sharded: bool = False,
+        filesystem: Any = None,
+    ) -> None:
+        """Write a checkpoint.
 
-    def restore(self, directory: str | Path) -> int:
+        Args:
+            directory: Folder of the checkpoints: a path, or a URI of pyarrow or fsspec.
+            keep: How many whole checkpoints to leave in the folder.
+            wait: Return when it is stored. Otherwise return once the state is copied in memory,
+                and write while training goes on; see :meth:`flush`.
+            sharded: Have each rank write its part. It pays where the storage is faster than one
+                process; every node must see ``directory``.
+            filesystem: A pyarrow or fsspec file system that ``directory`` is a path in.
+
+        Raises:
+            CheckpointError: This one (or, without ``wait``, an earlier one) cannot be written.
+        """
+        self._check()
+        step = self.step
+        if wait and not self._remembers:
+            # One process and nothing to go back to: write it as it is, without a copy.
+            self.flush()
+            save_checkpoint(
+                directory, self.state_dict(), step, keep, filesystem=filesystem, memory=self._memory
+            )
+            return
+        state = self._saver.take(self.state_dict())
+        if sharded and self._group is not None and self._attached:
+            self._group.hold_parts()
+            taken = frozenset(path for part in self._replica.shards()[1:] for path in part)
+            part = without(state, taken)
+            job = partial(self._save_parts, part, directory, step, keep, filesystem)
+        else:
+            job = partial(
+                save_checkpoint, directory, state, step, keep,
+                filesystem=filesystem, memory=self._memory,
+            )  # fmt: skip
+        self._saver.write(job)
+        if wait:
+            self.flush()
+
+    def flush(self) -> None:
+        """Wait until every checkpoint is stored.
+
+        Raises:
+            CheckpointError: One could not be written.
+        """
+        self._saver.flush()
+
+    def restore(self, directory: str | Path, *, filesystem: Any = None) -> int:
         """Continue from the newest whole checkpoint of a folder; returns its step."""
-        loaded = load_checkpoint(directory)
+        loaded = load_checkpoint(directory, filesystem=filesystem, memory=self._memory)
         self.load_state_dict(loaded.state)
         return loaded.step
 
     def close(self) -> None:
-        """End the other ranks at once. The trainer cannot be used afterwards."""
+        """Wait until all checkpoints are stored and end the other ranks. Ends the trainer's use."""
         self._broken = self._broken or "the trainer is closed"
+        try:
+            self._saver.close()
+        except CheckpointError as error:
+            _log.warning("%s", error)
         if self._group is not None:
             self._group.close()
             self._group = None
@@ -264,21 +371,58 @@ class ElasticTrainer:
                 "the last checkpoint"
             )
 
+    @property
+    def _remembers(self) -> bool:
+        """Whether a state to go back to is kept in memory."""
+        return self._group is not None and self._max_restarts > 0
+
     def _connect(self) -> None:
         """Form the process group at the first step; give the ranks a restored state."""
         assert self._group is not None
         if not self._formed:
-            try:
+            with self._giving_up_on_error():
                 self._group.form(self.device, self._pick_port)
-            except BaseException as error:
-                self._give_up(error)
-                raise
             self._formed = True
         if not self._attached:
             states = [self._replica.streams.state, *self._random_states]
             limit_s = self._group.start_timeout_s
             self._together("attach", (states,), lambda _: self._replica.attach(), limit_s)
             self._attached = True
+            if self._remembers and self._saver.newest is None:
+                self._saver.take(self.state_dict())
+
+    def _restart(self, reason: str) -> None:
+        """Start the ranks again in the same lease, from the newest snapshot."""
+        assert self._group is not None
+        if not self._group.worth_a_restart or self._restarts_left == 0:
+            again = f" ({self._max_restarts} restarts before)" if self._max_restarts else ""
+            self._give_up(f"{reason}{again}")
+            raise WorkerDiedError(f"{reason}{again}")
+        self._restarts_left -= 1
+        self._replica.detach()
+        self._formed = self._attached = False
+        newest = self._saver.newest
+        if newest is not None:
+            # A copy: optimisers go on in the tensors that they are given.
+            self._take_up(copy.deepcopy(newest))
+        _log.warning(
+            "%s: starting the ranks again in the same lease, from step %d (%d restarts left)",
+            reason, self.step, self._restarts_left,
+        )  # fmt: skip
+        self._group = self._start_group()
+
+    def _save_parts(
+        self, part: Any, directory: str | Path, step: int, keep: int, filesystem: Any
+    ) -> Path:
+        """Write this rank's part and have the others write theirs, then the manifest."""
+        group, token = self._group, secrets.token_hex(4)
+        if group is None:
+            raise CheckpointError(f"the trainer was closed before step {step} was written")
+        folder = open_folder(directory, filesystem)
+        name = payload_name(step, token)
+        sums = write_payload(folder, name, part, self._memory)
+        others = group.write_parts(str(directory), filesystem, step, token)
+        return commit(folder, step, {name: sums, **others}, keep)
 
     def _together(
         self,
@@ -288,15 +432,23 @@ class ElasticTrainer:
         limit_s: float | None = None,
     ) -> tuple[Any, list[Any]]:
         assert self._group is not None
-        try:
+        # On an error the ranks may have stopped at different steps.
+        with self._giving_up_on_error():
             return self._group.alongside(method, arguments, local, limit_s)
+
+    @contextlib.contextmanager
+    def _giving_up_on_error(self) -> Iterator[None]:
+        """Only a lost rank leaves something to go on with; see :meth:`_restart`."""
+        try:
+            yield
+        except WorkerDiedError:
+            raise
         except BaseException as error:
-            # The ranks may have stopped at different steps.
-            self._give_up(error)
+            self._give_up(str(error) or type(error).__name__)
             raise
 
-    def _give_up(self, error: BaseException) -> None:
-        self._broken = str(error) or type(error).__name__
+    def _give_up(self, reason: str) -> None:
+        self._broken = reason
         self.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from ..profiling.timers import IterationTimer
 from . import random_state, rendezvous
 from .random_state import RandomStreams
 from .sampler import ElasticSampler
+from .snapshot import Path, deal, tensors_of
+
+_WORTH_A_SHARD_BYTES = 1 << 10
 
 AMP_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -87,13 +91,27 @@ class Replica:
         self.scheduler = make_scheduler(self.optimizer) if make_scheduler else None
         on_gpu = device.type == "cuda"
         self._amp = AMP_TYPES[spec.amp] if spec.amp and on_gpu else None
-        self._scaler = torch.amp.GradScaler(device.type, enabled=self._amp is torch.float16)
+        self._scaler = self._new_scaler()
         self.dataset = _resolve(spec.dataset)
         self.sampler = ElasticSampler(len(self.dataset), spec.global_batch, spec.seed)
         self.timer = IterationTimer(device)
         self._watch = ExchangeWatch(spec.comm_hook)
         self._smallest_shard = 2 if _has_local_batch_norm(self.model) else 1
-        self._runner = torch.compile(self.model) if spec.compile else self.model
+        self._runner = self._bare_runner()
+
+    def _bare_runner(self) -> Any:
+        return torch.compile(self.model) if self.spec.compile else self.model
+
+    def _new_scaler(self) -> Any:
+        return torch.amp.GradScaler(self.device.type, enabled=self._amp is torch.float16)
+
+    def detach(self) -> None:
+        """Forget a process group that broke; the state is whatever it was broken in."""
+        self._runner = self._bare_runner()
+        self._scaler = self._new_scaler()
+        self.optimizer.zero_grad(set_to_none=True)
+        # The old wrapper's hooks on the gradients go with it, and it is in a reference cycle.
+        gc.collect()
 
     def attach(self) -> None:
         """Take rank 0's weights and optimiser state; every rank calls this at once."""
@@ -193,6 +211,21 @@ class Replica:
     def state_dict(self) -> dict[str, Any]:
         """Model, optimiser, scheduler, scaler and position (not the random states)."""
         return {"model": self.model.state_dict(), **self._progress()}
+
+    def shards(self) -> list[list[Path]]:
+        """Which tensors of the state each rank writes, when each writes its part.
+
+        All ranks hold equal parameters and optimiser states. Buffers may differ, and rank 0's are
+        the job's: they stay in its part, like everything small.
+        """
+        equal = {name for name, _ in self.model.named_parameters()}
+        sizes = {
+            path: tensor.nbytes
+            for path, tensor in tensors_of(self.state_dict())
+            if tensor.nbytes >= _WORTH_A_SHARD_BYTES
+            and (path[0] == "optimizer" or (path[0] == "model" and path[1] in equal))
+        }
+        return deal(sizes, self.world)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state.

@@ -21,12 +21,18 @@ import ray
 import torch.distributed as dist
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
-from ..errors import WorkerDiedError
+from ..errors import CheckpointError, WorkerDiedError
 from . import rendezvous
+from .checkpoint import Sums, payload_name, write_payload
 from .random_state import State
 from .replica import JobSpec, Replica, default_device
+from .snapshot import snapshot, tensors_of
+from .storage import open_folder
 
 _POLL_S = 0.25
 _CONFIRM_S = 5.0
@@ -56,6 +62,10 @@ def gpus_assigned() -> bool:
 class RankActor:
     """The process of one rank other than 0."""
 
+    def __init__(self) -> None:
+        self._parts: list[Any] = [None, None]
+        self._turn = 0
+
     def prepare(self, spec: JobSpec, rank: int, world: int) -> tuple[int, str]:
         """Import, build the replica, and say which process on which node this is."""
         self._replica = Replica(spec, rank, world, default_device(gpus_assigned()))
@@ -80,6 +90,27 @@ class RankActor:
         losses = self._replica.train(steps)
         return losses, self._replica.streams.state
 
+    def hold_part(self) -> None:
+        """Copy this rank's part of the state into the CPU's memory, before training goes on."""
+        replica = self._replica
+        tensors = dict(tensors_of(replica.state_dict()))
+        mine = [[list(path), tensors[path]] for path in replica.shards()[replica.rank]]
+        self._turn = 1 - self._turn
+        self._parts[self._turn] = snapshot(mine, self._parts[self._turn])
+
+    @ray.method(concurrency_group="checkpoint")  # type: ignore[untyped-decorator]  # ray is untyped
+    def write_part(self, directory: str, filesystem: Any, name: str) -> Sums:
+        """Write the part held last, beside the training; returns its length and CRC-32."""
+        return write_payload(open_folder(directory, filesystem), name, self._parts[self._turn])
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """How a rank failed, and whether by loss of its process (or hang) rather than by an error."""
+
+    reason: str
+    by_loss: bool
+
 
 @dataclass
 class _Worker:
@@ -99,10 +130,25 @@ class _Worker:
             ray.kill(self.actor, no_restart=True)
         # Ray asks the process first, and a stopped or hung one does not answer. A healthy one is
         # left to Ray, which otherwise warns the user of a worker that crashed.
-        if hard and self.pid and self.node_id == ray.get_runtime_context().get_node_id():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.pid, signal.SIGKILL)
+        if hard and self.pid:
+            if self.node_id == ray.get_runtime_context().get_node_id():
+                _kill_process(self.pid)
+            else:
+                _kill_on(self.node_id, self.pid)
         self.pid = 0
+
+
+def _kill_process(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _kill_on(node_id: str, pid: int) -> None:
+    """End a process of another node, outside the lease's bundles; does not wait."""
+    there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    with contextlib.suppress(RayError, ValueError):
+        kill = ray.remote(num_cpus=0, max_retries=0)(_kill_process)
+        kill.options(scheduling_strategy=there).remote(pid)
 
 
 class WorkerGroup:
@@ -114,6 +160,10 @@ class WorkerGroup:
         world: Number of processes, rank 0 included.
         start_timeout_s: How long the processes may take to start and find each other, in seconds.
         step_timeout_s: How long a step may take before it counts as hung, in seconds.
+
+    Attributes:
+        worth_a_restart: After a WorkerDiedError: whether a process was lost or hung, rather than
+            having raised an error that it would raise again.
     """
 
     def __init__(
@@ -126,6 +176,7 @@ class WorkerGroup:
         step_timeout_s: float,
     ) -> None:
         self.world = world
+        self.worth_a_restart = False
         self.start_timeout_s, self._step_timeout_s = start_timeout_s, step_timeout_s
         shipped = ray.put(spec)
         bundles = lease.bundle_specs
@@ -178,11 +229,11 @@ class WorkerGroup:
         try:
             mine = local(watch.beat)
         except BaseException as error:
-            reason = _why_broken(error, watch.reason, refs)
+            failure = _why_broken(error, watch.failure, refs)
             self.close(hard=True)
-            if reason is None:
+            if failure is None:
                 raise
-            raise _died(reason) from error
+            raise self._died(failure) from error
         finally:
             watch.end()
         return mine, self._collect(refs, limit, method)
@@ -203,12 +254,48 @@ class WorkerGroup:
             answers: list[Any] = ray.get(refs, timeout=limit_s)
         except GetTimeoutError as error:
             self.close(hard=True)
-            raise _died(f"a rank did not finish its {doing} within {limit_s:g} s") from error
+            reason = f"a rank did not finish its {doing} within {limit_s:g} s"
+            # A start that takes too long has no resources: its node is gone.
+            raise self._died(_Failure(reason, doing != "start")) from error
         except RayError as error:
-            reason = _failure(refs) or str(error)
+            failure = _failure(refs) or _Failure(str(error), True)
             self.close(hard=True)
-            raise _died(reason) from error
+            raise self._died(failure) from error
         return answers
+
+    def _died(self, failure: _Failure) -> WorkerDiedError:
+        self.worth_a_restart = failure.by_loss
+        return WorkerDiedError(
+            f"{failure.reason}, so the step was broken off and all ranks but 0 were ended; "
+            "continue from the last checkpoint"
+        )
+
+    def hold_parts(self) -> None:
+        """Have every rank copy its part of the state, see :meth:`RankActor.hold_part`."""
+        refs = [worker.actor.hold_part.remote() for worker in self._workers]
+        self._collect(refs, self._step_timeout_s, "copy of the state")
+
+    def write_parts(
+        self, directory: str, filesystem: Any, step: int, token: str
+    ) -> dict[str, Sums]:
+        """Have every rank write its part; called by the checkpoint's thread.
+
+        Raises:
+            CheckpointError: A part was not written.
+        """
+        names = [payload_name(step, token, worker.rank) for worker in self._workers]
+        try:
+            sums = ray.get(
+                [
+                    worker.actor.write_part.remote(directory, filesystem, name)
+                    for worker, name in zip(self._workers, names, strict=True)
+                ]
+            )
+        except RayError as error:
+            raise CheckpointError(
+                f"a rank did not write its part of step {step}: {error}"
+            ) from error
+        return dict(zip(names, sums, strict=True))
 
     def _break_off(self) -> None:
         """Called by the watch's thread while this process may be blocked in a collective."""
@@ -222,7 +309,7 @@ class _Watch(threading.Thread):
 
     def __init__(self, refs: list[Any], limit_s: float, break_off: Callable[[], None]) -> None:
         super().__init__(name="themis-rank-watch", daemon=True)
-        self.reason: str | None = None
+        self.failure: _Failure | None = None
         self._refs, self._limit_s, self._break_off = refs, limit_s, break_off
         self._ended = threading.Event()
         self._last = time.monotonic()
@@ -240,11 +327,11 @@ class _Watch(threading.Thread):
                 _, pending = ray.wait(pending, num_returns=len(pending), timeout=_POLL_S)
             else:
                 self._ended.wait(_POLL_S)
-            reason = _failure(self._refs)
-            if reason is None and time.monotonic() - self._last > self._limit_s:
-                reason = f"no step was finished within {self._limit_s:g} s"
-            if reason is not None and not self._ended.is_set():
-                self.reason = reason
+            failure = _failure(self._refs)
+            if failure is None and time.monotonic() - self._last > self._limit_s:
+                failure = _Failure(f"no step was finished within {self._limit_s:g} s", True)
+            if failure is not None and not self._ended.is_set():
+                self.failure = failure
                 self._break_off()
                 return
 
@@ -264,27 +351,30 @@ def _start_worker(
             placement_group=lease, placement_group_bundle_index=rank
         ),
     }
-    actor = ray.remote(RankActor).options(**options).remote()
+    actor = ray.remote(concurrency_groups={"checkpoint": 1})(RankActor).options(**options).remote()
     return _Worker(rank, actor, actor.prepare.remote(shipped, rank, world))
 
 
-def _failure(refs: list[Any]) -> str | None:
+def _failure(refs: list[Any]) -> _Failure | None:
     """Say which of the calls has failed so far and how; ``None`` if none has."""
     done, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+    raised = None
     for ref in done:
         rank = refs.index(ref) + 1
         try:
             ray.get(ref)
         except RayActorError:
-            return f"the process of rank {rank} died"
+            return _Failure(f"the process of rank {rank} died", True)
         except RayTaskError as error:
-            return f"rank {rank} raised {error.cause!r}"
+            # Another rank may have died, which this one felt first.
+            lost = _is_communication(error.cause)
+            raised = raised or _Failure(f"rank {rank} raised {error.cause!r}", lost)
         except RayError as error:
-            return f"rank {rank} was lost: {error}"
-    return None
+            return _Failure(f"rank {rank} was lost: {error}", True)
+    return raised
 
 
-def _why_broken(error: BaseException, watched: str | None, refs: list[Any]) -> str | None:
+def _why_broken(error: BaseException, watched: _Failure | None, refs: list[Any]) -> _Failure | None:
     """Why rank 0's part failed, if the other ranks are the reason; ``None`` for its own error."""
     if not isinstance(error, (RuntimeError, RayError)):
         return None
@@ -295,22 +385,15 @@ def _why_broken(error: BaseException, watched: str | None, refs: list[Any]) -> s
     # A broken connection is noticed before Ray knows of the death: ask for a while.
     deadline = time.monotonic() + _CONFIRM_S
     while time.monotonic() < deadline:
-        reason = _failure(refs)
-        if reason is not None:
-            return reason
+        failure = _failure(refs)
+        if failure is not None:
+            return failure
         ray.wait(refs, num_returns=len(refs), timeout=_POLL_S)
-    return f"contact with the other ranks was lost: {error}"
+    return _Failure(f"contact with the other ranks was lost: {error}", True)
 
 
-def _is_communication(error: BaseException) -> bool:
+def _is_communication(error: Any) -> bool:
     if isinstance(error, (dist.DistError, RayError)):
         return True
     text = str(error).lower()
     return any(word in text for word in ("gloo", "nccl", "connection"))
-
-
-def _died(reason: str) -> WorkerDiedError:
-    return WorkerDiedError(
-        f"{reason}, so the step was broken off and all ranks but 0 were ended; "
-        "continue from the last checkpoint"
-    )

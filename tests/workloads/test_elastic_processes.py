@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,8 @@ import pytest
 import ray
 import workload_jobs as jobs
 from ray.util.placement_group import PlacementGroup
+
+from themis_ray.workloads import load_checkpoint
 
 CALL_LIMIT_S = 200.0
 
@@ -58,6 +62,67 @@ def test_a_lost_rank_ends_the_step(lease: Grant, tmp_path: Path) -> None:
     own_pid = call(trial, os.getpid)
     ray.kill(trial)
     await_death(own_pid)
+
+
+@pytest.mark.parametrize("signum", [jobs.KILL, jobs.STOP])
+def test_a_lost_rank_is_replaced_in_the_same_lease(
+    lease: Grant, tmp_path: Path, signum: int
+) -> None:
+    """The losses and the weights have the bits of a run that lost nothing."""
+    trial = jobs.start_trial(lease(2))
+    losses, weights = call(trial, jobs.train_rich, 2)
+    pid_file = tmp_path / "pid"
+    # After a death the last checkpoint is gone back to; after a hang the start, as there is none.
+    folder = str(tmp_path / "checkpoints") if signum == jobs.KILL else None
+    again, their_weights, step = call(trial, jobs.train_past_a_loss, signum, str(pid_file), folder)
+    await_death(int(pid_file.read_text()))
+    assert step == 2 * jobs.STEPS
+    assert again == losses
+    assert jobs.same_bits(weights, their_weights)
+
+
+def test_losses_without_end_are_given_up(lease: Grant) -> None:
+    trial = jobs.start_trial(lease(2))
+    message = call(trial, jobs.give_up, jobs.AlwaysFatal(), 1)
+    assert "rank 1 died" in message
+    assert "1 restarts before" in message
+    # What would be raised again is not tried again.
+    message = call(trial, jobs.give_up, jobs.Faulty(), 3)
+    assert "no such example" in message
+    assert "restarts" not in message
+
+
+def test_each_rank_writes_its_part_of_a_checkpoint(lease: Grant, tmp_path: Path) -> None:
+    trial = jobs.start_trial(lease(2))
+    expected = call(trial, jobs.save_in_parts, 2, str(tmp_path))
+    [manifest] = tmp_path.glob("*.json")
+    files = json.loads(manifest.read_text())["files"]
+    assert len(files) == 2
+    assert min(entry["bytes"] for entry in files.values()) > 2000
+    loaded = load_checkpoint(tmp_path)
+    assert loaded.step == jobs.STEPS
+    assert jobs.same_bits(dict(loaded.state["model"]), expected)
+    with jobs.make_trainer(model=jobs.rich_model, step_fn=jobs.single_precision) as alone:
+        assert alone.restore(tmp_path) == jobs.STEPS
+        alone.run(1)
+
+
+def test_ten_random_leases_change_nothing(lease: Grant, tmp_path: Path) -> None:
+    """Same steps, same data order, same losses as in one undisturbed process."""
+    trial = jobs.start_trial(lease(4))
+    rng = random.Random(7)
+    losses: list[float] = []
+    sizes = []
+    for _ in range(10):
+        sizes.append(rng.randint(1, 4))
+        losses += call(trial, jobs.train_one_lease, sizes[-1], rng.randint(1, 3), str(tmp_path))
+    assert len(set(sizes)) == 4
+    with jobs.make_trainer() as alone:
+        assert losses == pytest.approx(alone.run_losses(len(losses)), rel=1e-9)
+        last = load_checkpoint(tmp_path)
+        assert last.step == alone.step
+        for name, value in jobs.weights(alone).items():
+            assert (value - last.state["model"][name]).abs().max() < 1e-9
 
 
 def await_death(pid: int, limit_s: float = 30.0) -> None:

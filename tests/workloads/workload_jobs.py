@@ -164,7 +164,7 @@ def train_with_and_without_a_break(k: int, folder: str) -> tuple[bool, bool]:
 def lose_a_rank(signum: int, pid_file: str, folder: str) -> tuple[float, str]:
     """Lose rank 1 in mid-training; return the seconds until the error, and its message."""
     points = FatalPoints(signum, pid_file)
-    with make_trainer(dataset=points, step_timeout_s=10.0) as trainer:
+    with make_trainer(dataset=points, step_timeout_s=10.0, max_restarts=0) as trainer:
         trainer.run(1)
         trainer.save(folder)
         begin = time.monotonic()
@@ -174,6 +174,92 @@ def lose_a_rank(signum: int, pid_file: str, folder: str) -> tuple[float, str]:
         with pytest.raises(WorkerDiedError, match="make a new one and restore"):
             trainer.run(1)
         return took, str(caught.value)
+
+
+class FatalOnce(Points):
+    """Sends a signal to the process of rank 1, unless one of its predecessors has had it."""
+
+    def __init__(self, signum: int, pid_file: str, after: int) -> None:
+        super().__init__()
+        self._signum, self._pid_file, self._left = signum, pid_file, after
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if dist.is_initialized() and dist.get_rank() == 1:
+            self._left -= 1
+            if self._left == 0 and not Path(self._pid_file).exists():
+                Path(self._pid_file).write_text(str(os.getpid()))
+                os.kill(os.getpid(), self._signum)
+        return super().__getitem__(index)
+
+
+RICH = {"model": rich_model, "step_fn": single_precision, "deterministic": True}
+
+
+def train_rich(k: int) -> tuple[list[float], dict[str, Any]]:
+    """An undisturbed run."""
+    with make_trainer(**RICH, max_processes=k) as trainer:
+        losses = trainer.run_losses(2 * STEPS)
+        return losses, weights(trainer)
+
+
+def train_past_a_loss(
+    signum: int, pid_file: str, save_to: str | None
+) -> tuple[list[float], dict[str, Any], int]:
+    """The same run, in which rank 1 is lost on the way; with a checkpoint before that or none."""
+    fatal = FatalOnce(signum, pid_file, after=30)
+    with make_trainer(**RICH, dataset=fatal, step_timeout_s=10.0) as trainer:
+        losses = trainer.run_losses(STEPS)
+        if save_to is not None:
+            trainer.save(save_to, wait=False)
+        losses += trainer.run_losses(STEPS)
+        return losses, weights(trainer), trainer.step
+
+
+class AlwaysFatal(Points):
+    """Kills the process of rank 1 at its first example, each time."""
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if dist.is_initialized() and dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class Faulty(Points):
+    """Has a mistake that shows in rank 1 only."""
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if dist.is_initialized() and dist.get_rank() == 1:
+            raise KeyError("no such example")
+        return super().__getitem__(index)
+
+
+def give_up(dataset: Any, restarts: int) -> str:
+    with make_trainer(dataset=dataset, max_restarts=restarts, step_timeout_s=10.0) as trainer:
+        with pytest.raises(WorkerDiedError) as caught:
+            trainer.run(1)
+        with pytest.raises(WorkerDiedError, match="make a new one"):
+            trainer.run(1)
+        return str(caught.value)
+
+
+def save_in_parts(k: int, folder: str) -> dict[str, Any]:
+    """Write a checkpoint of which each rank has a part, while the training goes on."""
+    with make_trainer(model=rich_model, step_fn=single_precision, max_processes=k) as trainer:
+        trainer.run(STEPS)
+        expected = weights(trainer)
+        trainer.save(folder, wait=False, sharded=True)
+        trainer.run(1)
+    return expected
+
+
+def train_one_lease(k: int, steps: int, folder: str) -> list[float]:
+    """What a trial does in one lease: go on from the checkpoint, train, save."""
+    with make_trainer(max_processes=k) as trainer:
+        if any(Path(folder).glob("*.json")):
+            trainer.restore(folder)
+        losses = trainer.run_losses(steps)
+        trainer.save(folder)
+        return losses
 
 
 def go_on(folder: str) -> int:
