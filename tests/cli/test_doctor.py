@@ -1,9 +1,10 @@
 import contextlib
 import json
 import sys
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from themis_ray.cli import doctor
 from themis_ray.cli.main import app
 from themis_ray.errors import ArbiterUnavailableError
 from themis_ray.live import ray_version
+from themis_ray.profiling import nvml
+from themis_ray.profiling.topology import Gpu, Link, MigInstance, Topology
 
 
 @pytest.fixture(autouse=True)
@@ -38,32 +41,6 @@ def pretend_client(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     monkeypatch.setattr(themis_ray.live, "client", client, raising=False)
 
 
-class NVMLError(Exception):
-    pass
-
-
-def nvml(**fails: str) -> ModuleType:
-    """A stand-in for pynvml in which the named calls raise."""
-    module = ModuleType("pynvml")
-
-    def call(name: str, value: Any) -> Any:
-        def function() -> Any:
-            if name in fails:
-                raise NVMLError(fails[name])
-            return value
-
-        return function
-
-    for name, value in (
-        ("nvmlInit", None),
-        ("nvmlDeviceGetCount", 4),
-        ("nvmlSystemGetDriverVersion", b"570.1"),
-        ("nvmlShutdown", None),
-    ):
-        setattr(module, name, call(name, value))
-    return module
-
-
 def test_a_healthy_machine_passes() -> None:
     result = CliRunner().invoke(app, ["doctor", "--json"])
     document = json.loads(result.stdout)
@@ -71,8 +48,8 @@ def test_a_healthy_machine_passes() -> None:
     assert document["healthy"] is True
     assert {check["outcome"] for check in document["checks"]} <= {"ok", "note"}
     assert [check["name"] for check in document["checks"]] == [
-        "python", "ray", "grpc", "nvml", "clock", "torch", "torchvision", "mlflow", "plotly",
-        "access", "arbiter",
+        "python", "ray", "grpc", "nvml", "topology", "clock", "torch", "torchvision", "mlflow",
+        "plotly", "access", "arbiter",
     ]  # fmt: skip
 
 
@@ -105,33 +82,70 @@ def test_an_old_python_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.check_python().outcome == "fail"
 
 
-def test_nvml_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml())
+class FakeNvml:
+    """A stand-in for this package's reader of NVML, which has tests of its own."""
+
+    def __init__(self, notes: tuple[str, ...] = (), topology: Topology | None = None) -> None:
+        self.available = topology is not None
+        self.notes = notes
+        self.driver = "570.1"
+        self._topology = topology or Topology()
+
+    def __call__(self) -> Any:
+        return contextlib.nullcontext(self)
+
+    def devices(self) -> tuple[Gpu, ...]:
+        return self._topology.gpus
+
+    def sample(self, device: Any) -> None:
+        pass
+
+    def topology(self) -> Topology:
+        return self._topology
+
+
+def gpus(count: int, **changes: Any) -> tuple[Gpu, ...]:
+    return tuple(replace(Gpu(i, None, "H200", None, None, False), **changes) for i in range(count))
+
+
+PAIRS = Topology(gpus(4), {(0, 1): Link.NVLINK, (2, 3): Link.NVLINK})
+
+
+def test_nvml_and_the_topology_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "Nvml", FakeNvml(topology=PAIRS))
     assert doctor.check_nvml() == doctor.Check("nvml", "ok", "4 GPUs, driver 570.1")
+    found = "4 x H200; 2 slots by NVLink: 0 1 | 2 3"
+    assert doctor.check_topology() == doctor.Check("topology", "ok", found)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        ("nvmlInit", "NVML Shared Library Not Found"),
-        ("nvmlInit", "Driver/library version mismatch"),
-        ("nvmlInit", "Insufficient Permissions"),
-        ("nvmlDeviceGetCount", "GPU is lost"),
-        ("nvmlSystemGetDriverVersion", "Not Supported"),
-    ],
-)
-def test_nvml_that_refuses_is_a_plain_line(
-    monkeypatch: pytest.MonkeyPatch, call: str, message: str
-) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(**{call: message, "nvmlShutdown": message}))
+def test_counters_that_are_refused_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    note = "PCIe traffic of GPU 0 cannot be read: Insufficient Permissions"
+    monkeypatch.setattr(nvml, "Nvml", FakeNvml((note,), Topology(gpus(1))))
     check = doctor.check_nvml()
-    assert check.outcome == "note"
-    assert message in check.found
+    assert (check.outcome, check.found) == ("note", f"1 GPU, driver 570.1; {note}")
+    assert doctor.check_topology().found == "1 x H200"
+
+
+def test_mig_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = tuple(MigInstance(i, f"MIG-{i}", "1g", None) for i in range(2))
+    topology = Topology(gpus(1, mig=True, instances=slices))
+    monkeypatch.setattr(nvml, "Nvml", FakeNvml(topology=topology))
+    check = doctor.check_topology()
+    assert (check.outcome, check.found) == ("note", "1 x H200; MIG on GPU 0: 2 instances")
+
+
+def test_nvml_that_does_not_start_is_a_plain_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    note = "NVML cannot be read: Driver/library version mismatch"
+    monkeypatch.setattr(nvml, "Nvml", FakeNvml((note,)))
+    check = doctor.check_nvml()
+    assert (check.outcome, check.found) == ("note", note)
     assert "step times" in check.remedy
+    assert doctor.check_topology().outcome == "note"
 
 
 def test_a_missing_pynvml_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(nvml, "Nvml", FakeNvml(("No module named 'pynvml'",)))
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     assert doctor.check_nvml().outcome == "note"
     assert doctor.check_nvml().remedy == "pip install nvidia-ml-py"
 

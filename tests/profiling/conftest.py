@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import nvml_machines
+from tests.profiling import nvml_machines
+from tests.ray_process import ray_cluster
+from themis_ray.live.placement import RACK_LABEL
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +37,11 @@ def machine(
         return path
 
     return describe
+
+
+@pytest.fixture(scope="package")
+def two_racks() -> Iterator[Any]:
+    """Two nodes of two logical GPUs each, in a rack each."""
+    labels = ({RACK_LABEL: "r0"}, {RACK_LABEL: "r1"})
+    with ray_cluster([{"num_cpus": 2, "num_gpus": 2, "labels": rack} for rack in labels]) as found:
+        yield found

@@ -9,10 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nvml_machines as m
 import pynvml
 import pytest
 
+from tests.profiling import nvml_machines as m
+from themis_ray.cli import doctor
 from themis_ray.profiling.nvml import Nvml, Sample
 from themis_ray.profiling.topology import Link
 
@@ -253,6 +254,19 @@ def test_closing_twice_and_a_shutdown_that_fails(machine: m.Machine) -> None:
     nvml.close()
     nvml.close()
     assert nvml.sample(device) == Sample()
+
+
+def test_the_doctor_tells_of_the_gpus(machine: m.Machine) -> None:
+    lines = [*m.gpus(4), *m.nvlinks([(0, 1), (2, 3)])]
+    machine(lines)
+    assert doctor.check_nvml() == doctor.Check("nvml", "ok", "4 GPUs, driver 570.1")
+    assert "2 slots by NVLink: 0 1 | 2 3" in doctor.check_topology().found
+    machine([*lines, m.fail("nvmlDeviceGetPcieThroughput", m.NO_PERMISSION)])
+    check = doctor.check_nvml()
+    assert check.outcome == "note"
+    assert check.found.endswith(
+        "PCIe traffic of GPU 0, 1, 2, 3 cannot be read: Insufficient Permissions"
+    )
 
 
 def test_pynvml_finds_the_library_by_itself(libraries: dict[str, Path], tmp_path: Path) -> None:

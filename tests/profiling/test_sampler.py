@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import nvml_machines as m
 import pytest
 
+from tests.profiling import nvml_machines as m
 from themis_ray.profiling.nvml import Nvml, Sample
 from themis_ray.profiling.nvml_session import Device
 from themis_ray.profiling.sampler import MeanMax, Sampler, _Tally

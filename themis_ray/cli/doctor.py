@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -83,36 +85,55 @@ def check_rpc() -> Check:
 
 def check_nvml() -> Check:
     """NVML answers, so that GPU use can be profiled; every refusal of it is one plain line."""
-    instead = "S(G) comes from step times instead of NVML; with GPUs, check the driver (nvidia-smi)"
-    try:
-        nvml = import_module("pynvml")
-    except Exception as error:
-        return Check("nvml", "note", str(error), "pip install nvidia-ml-py")
-    try:
-        nvml.nvmlInit()
-    except Exception as error:
-        return Check("nvml", "note", f"no answer: {error}", instead)
-    try:
-        found = (
-            f"{nvml.nvmlDeviceGetCount()} GPUs, driver {_text(nvml.nvmlSystemGetDriverVersion())}"
-        )
-    except Exception as error:
-        return Check("nvml", "note", f"started, but does not answer: {error}", instead)
-    finally:
-        _shut_down(nvml)
+    from themis_ray.profiling.nvml import Nvml
+
+    with Nvml() as nvml:
+        if not nvml.available:
+            remedy = (
+                "pip install nvidia-ml-py"
+                if find_spec("pynvml") is None
+                else "S(G) comes from step times instead of NVML; with GPUs, check the driver "
+                "(nvidia-smi)"
+            )
+            return Check("nvml", "note", "; ".join(nvml.notes), remedy)
+        gpus = len(nvml.devices())
+        for device in nvml.devices():
+            nvml.sample(device)
+        found = f"{_counted(gpus, 'GPU')}, driver {nvml.driver or 'unknown'}"
+        if nvml.notes:
+            remedy = "what cannot be read is left out of reports; the rest is used"
+            return Check("nvml", "note", "; ".join([found, *nvml.notes]), remedy)
     return Check("nvml", "ok", found)
 
 
-def _shut_down(nvml: object) -> None:
-    try:
-        nvml.nvmlShutdown()  # type: ignore[attr-defined]
-    except Exception:
-        # A lost GPU refuses this as well; the check has said so already.
-        return
+def check_topology() -> Check:
+    """What lies between this machine's GPUs, and the slots that make of it."""
+    from themis_ray.profiling.nvml import Nvml
+
+    with Nvml() as nvml:
+        topology = nvml.topology()
+    if not topology.gpus:
+        return Check("topology", "note", "no GPU that NVML sees", "none needed without GPUs")
+    names = Counter(gpu.name or "unnamed GPU" for gpu in topology.gpus)
+    lines = [", ".join(f"{count} x {name}" for name, count in names.items())]
+    if len(topology.gpus) > 1:
+        groups = " | ".join(" ".join(map(str, group)) for group in topology.groups())
+        lines.append(f"{_counted(topology.slots, 'slot')} by {topology.kind.words}: {groups}")
+    sliced = [gpu for gpu in topology.gpus if gpu.mig]
+    if sliced:
+        instances = sum(len(gpu.instances) for gpu in sliced)
+        lines.append(f"MIG on GPU {', '.join(str(g.index) for g in sliced)}: {instances} instances")
+        return Check(
+            "topology",
+            "note",
+            "; ".join(lines),
+            "Ray leases whole GPUs; give it the instances by CUDA_VISIBLE_DEVICES and --num-gpus",
+        )
+    return Check("topology", "ok", "; ".join(lines))
 
 
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def check_clock() -> Check:
@@ -199,6 +220,7 @@ def checks() -> list[Callable[[], Check]]:
         check_ray,
         check_rpc,
         check_nvml,
+        check_topology,
         check_clock,
         *(lambda extra=extra: check_extra(*extra) for extra in EXTRAS),
         check_access,
