@@ -28,7 +28,7 @@ from themis_ray.core.explain import (
     Reason,
     Waiting,
 )
-from themis_ray.core.leases import Group, GroupState
+from themis_ray.core.leases import Group, GroupState, Lease
 from themis_ray.core.policies.base import Policy, RoundView
 from themis_ray.core.rounds import Phase, Round
 from themis_ray.core.settings import ArbiterConfig
@@ -61,6 +61,8 @@ class Arbiter:
         # Since when supply or demand has changed with no round held; None when it has not.
         self._dirty_s: float | None = None
         self._not_before_s = -math.inf
+        # Whether the next round asks all apps, since R_C has changed for all of them.
+        self._ask_all = False
 
     def hold_rounds_until(self, time_s: float) -> None:
         """Hold no round before a time; called once, before the first event, after a restart."""
@@ -114,6 +116,7 @@ class Arbiter:
 
     def _cluster_changed(self, event: ev.ClusterChanged, now: float) -> None:
         self.state.set_cluster(Cluster(event.machines), now)
+        self._ask_all = True
         self._stir(now)
 
     def _joined(self, event: ev.AppJoined, now: float) -> None:
@@ -129,8 +132,7 @@ class Arbiter:
         app.touched_s = now
         app.groups = {g.id: g for g in self.state.groups.values() if g.app == event.app}
         app.reason = Waiting(self.state.unclaimed().size)
-        self.state.apps[event.app] = app
-        self.state.departed.pop(event.app, None)
+        self.state.enter(app)
         if event.groups:
             self._adopt(app, event.groups, now)
         self._stir(now)
@@ -138,7 +140,7 @@ class Arbiter:
     def _adopt(self, app: App, groups: tuple[ev.HeldGroup, ...], now: float) -> None:
         """Take over groups made by an earlier arbiter, as far as their GPUs are free."""
         state = self.state
-        lease = state.new_lease(app, NOTHING, now, now + self.config.lease_s)
+        lease = state.new_lease(app, NOTHING, now, self.config.end_s(now))
         for held in groups:
             if held.id not in state.groups and held.allocation <= state.unclaimed():
                 state.hold(lease, held.allocation, now)
@@ -159,8 +161,7 @@ class Arbiter:
             self.state.unhold(lease, lease.held, now)
         for group in list(app.groups.values()):
             self.state.end_group(group, reason)
-        del self.state.apps[event.app]
-        self.state.departed[event.app] = reason
+        self.state.leave(event.app, reason)
         self.state.changed.pop(event.app, None)
         self.state.contention.change(now, -1)
         if self.round is not None:
@@ -175,7 +176,12 @@ class Arbiter:
         app = self._app(event.app)
         wanted_before = app.report.wants
         current = self.round
-        if current is not None and event.round_id is None and event.app in current.answered:
+        if (
+            current is not None
+            and event.round_id is None
+            and event.app in current.answered
+            and event.app not in current.spared
+        ):
             # Unasked, an app tells its r with all that it holds; the round needs the r with what
             # it keeps, which it has answered already.
             app.report = replace(event.report, r=app.report.r)
@@ -291,6 +297,7 @@ class Arbiter:
             state.settle(now)
             state.start_waiting()
             if not self._step_round(now) and not state.has_due(now):
+                state.drop_stale()
                 return
 
     def _time_has_come(self, name: str, lease_id: str, now: float) -> None:
@@ -333,20 +340,39 @@ class Arbiter:
         if settled:
             self._dirty_s = None
         if self.policy.preempts:
+            if not soon and not any(map(rounds.short, state.apps.values())):
+                return False  # all have what they want, and no lease is near its end
             soon = rounds.renewable(state, now, math.inf)
         rounds.renew_pinned(state, soon, now, config, everything=self.policy.keeps)
+        if not soon and not settled:
+            return False  # all that was near its end has been renewed, and nothing has changed
         pool = rounds.put_up(state, soon)
-        wanted = any(
+        if not pool or not any(
             app.report.wants > rounds.kept(state, app, soon).size for app in state.apps.values()
-        )
-        if not pool or not wanted:
+        ):
             rounds.give_notice(state, soon, now)
             return False
+        self._ask(pool, soon, now)
+        return True
+
+    def _ask(self, pool: Allocation, soon: dict[str, Lease], now: float) -> None:
+        """Begin a round with the reports of those for whom something is at stake."""
+        state = self.state
+        asked = [app for app in state.apps.values() if self._ask_all or rounds.at_stake(app, soon)]
+        self._ask_all = False
+        spared = frozenset(state.apps.keys() - {app.id for app in asked})
         self.rounds += 1
         self.round = Round(
-            self.rounds, Phase.REPORTING, pool, soon, set(state.apps), now + config.report_timeout_s
+            self.rounds,
+            Phase.REPORTING,
+            pool,
+            soon,
+            waiting={app.id for app in asked},
+            deadline_s=now + self.config.report_timeout_s,
+            answered=set(spared),
+            spared=spared,
         )
-        for app in state.apps.values():
+        for app in asked:
             state.commands.append(
                 RequestReport(
                     app.id,
@@ -356,7 +382,6 @@ class Arbiter:
                     state.cluster.gpus,
                 )
             )
-        return True
 
     def _offer(self, now: float) -> bool:
         current, state = self.round, self.state

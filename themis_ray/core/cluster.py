@@ -76,6 +76,11 @@ class Allocation(Mapping[str, int]):
         self._hash: int | None = None
 
     @classmethod
+    def summed(cls, counts: Mapping[str, int]) -> Allocation:
+        """Counts added up from other allocations: whole and above 0, in any order."""
+        return cls._of({m: counts[m] for m in sorted(counts)})
+
+    @classmethod
     def _of(cls, counts: dict[str, int]) -> Allocation:
         """Counts that come from other allocations: sorted, whole and above 0."""
         made = cls.__new__(cls)
@@ -102,6 +107,9 @@ class Allocation(Mapping[str, int]):
 
     def __contains__(self, machine: object) -> bool:
         return machine in self._counts
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -150,22 +158,27 @@ class Allocation(Mapping[str, int]):
 
     def minus(self, other: Allocation) -> Allocation:
         """What is left of this when ``other`` is taken, never below zero."""
-        if not other._counts:
-            return self
         taken = other._counts
+        if not taken or not self._counts:
+            return self
         return Allocation._of(
             {m: left for m, c in self._counts.items() if (left := c - taken.get(m, 0)) > 0}
         )
 
     def __and__(self, other: Allocation) -> Allocation:
-        theirs = other._counts
-        return Allocation._of(
-            {m: min(c, theirs[m]) for m, c in self._counts.items() if m in theirs}
-        )
+        mine, theirs = self._counts, other._counts
+        if not mine or not theirs:
+            return NOTHING
+        if len(theirs) < len(mine):
+            mine, theirs = theirs, mine
+        return Allocation._of({m: min(c, theirs[m]) for m, c in mine.items() if m in theirs})
 
     def __le__(self, other: Allocation) -> bool:
         theirs = other._counts
-        return all(c <= theirs.get(m, 0) for m, c in self._counts.items())
+        for machine, count in self._counts.items():  # a loop: this is asked very often
+            if count > theirs.get(machine, 0):
+                return False
+        return True
 
 
 NOTHING = Allocation()

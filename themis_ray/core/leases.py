@@ -96,11 +96,17 @@ class Ledger:
 
     def entitled(self, app: str) -> Allocation:
         """GPUs that the app may use now."""
-        return Allocation(self._entitled.get(app, {}))
+        counts = self._entitled.get(app)
+        return Allocation.summed(counts) if counts else NOTHING
+
+    def entitled_size(self, app: str) -> int:
+        """How many GPUs the app may use now."""
+        return sum(self._entitled.get(app, {}).values())
 
     def physical(self, app: str) -> Allocation:
         """GPUs that the app's groups occupy."""
-        return Allocation(self._physical.get(app, {}))
+        counts = self._physical.get(app)
+        return Allocation.summed(counts) if counts else NOTHING
 
     def excess(self, app: str) -> Allocation:
         """GPUs that the app's groups occupy beyond what it may use."""
@@ -108,7 +114,9 @@ class Ledger:
         if not mine:
             return NOTHING
         entitled = self._entitled.get(app, {})
-        return Allocation({m: max(0, c - entitled.get(m, 0)) for m, c in mine.items()})
+        return Allocation.summed(
+            {m: over for m, c in mine.items() if (over := c - entitled.get(m, 0)) > 0}
+        )
 
     def idle(self, app: str) -> Allocation:
         """GPUs that the app may use and that none of its groups occupies."""
@@ -116,7 +124,9 @@ class Ledger:
         if not mine:
             return NOTHING
         physical = self._physical.get(app, {})
-        return Allocation({m: max(0, c - physical.get(m, 0)) for m, c in mine.items()})
+        return Allocation.summed(
+            {m: idle for m, c in mine.items() if (idle := c - physical.get(m, 0)) > 0}
+        )
 
     def free_on(self, machine: str) -> int:
         """GPUs that nobody may use or occupies; negative when capacity was lost."""
@@ -124,7 +134,10 @@ class Ledger:
 
     def free(self) -> Allocation:
         """All free GPUs."""
-        return Allocation({m: max(0, self.free_on(m)) for m in self.capacity})
+        used = self._used
+        return Allocation.summed(
+            {m: free for m, c in self.capacity.items() if (free := c - used.get(m, 0)) > 0}
+        )
 
     def entitled_to_all(self) -> Allocation:
         """GPUs that any app may use now."""
@@ -132,7 +145,7 @@ class Ledger:
         for counts in self._entitled.values():
             for machine, count in counts.items():
                 total[machine] = total.get(machine, 0) + count
-        return Allocation(total)
+        return Allocation.summed(total)
 
     def entitle(self, app: str, change: Allocation, sign: int = 1) -> None:
         """Add (or with ``sign=-1`` take away) the right to use GPUs."""

@@ -35,7 +35,8 @@ class Round:
         leases: The leases that it renews or ends, by id.
         waiting: Apps that have not answered yet.
         deadline_s: When those that have not answered lose the round.
-        answered: Apps whose report is of this round.
+        answered: Apps whose report is of this round, or that were not asked for one.
+        spared: Those that were not asked: they hold nothing of the pool and want nothing of it.
         bids: The bids so far.
     """
 
@@ -46,19 +47,21 @@ class Round:
     waiting: set[str]
     deadline_s: float
     answered: set[str] = field(default_factory=set)
+    spared: frozenset[str] = frozenset()
     bids: dict[str, BidTable] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
 
 
 def renewable(state: State, now: float, notice_s: float) -> dict[str, Lease]:
     """Leases within their notice period of which nothing has been decided yet."""
-    if now < state.next_end_s - notice_s:
-        return {}
-    undecided = [
-        lease for app in state.apps.values() for lease in app.leases.values() if not lease.final
-    ]
-    state.next_end_s = min((lease.expires_s for lease in undecided), default=math.inf)
-    return {x.id: x for x in undecided if x.held and x.expires_s - notice_s <= now}
+    if notice_s == math.inf:
+        return {
+            lease.id: lease
+            for app in state.apps.values()
+            for lease in app.leases.values()
+            if not lease.final and lease.held
+        }
+    return {lease.id: lease for lease in state.ending(now + notice_s)}
 
 
 def put_up(state: State, leases: Mapping[str, Lease]) -> Allocation:
@@ -74,12 +77,26 @@ def expiring(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
 
 def kept(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
     """GPUs that an app holds or awaits whatever the round decides."""
-    return total(
-        gpus
-        for lease in app.leases.values()
-        if lease.id not in leases and not lease.final
-        for gpus in (lease.held, lease.pending)
-    )
+    staying = [x for x in app.leases.values() if not x.final and x.id not in leases]
+    if not staying:
+        return NOTHING
+    if len(staying) == 1:
+        return staying[0].held + staying[0].pending
+    return total(gpus for lease in staying for gpus in (lease.held, lease.pending))
+
+
+def short(app: App) -> bool:
+    """Whether an app wants more GPUs than it holds or awaits with no end in sight."""
+    wants = app.report.wants
+    for lease in app.leases.values():
+        if not lease.final:
+            wants -= lease.held.size + lease.pending.size
+    return wants > 0
+
+
+def at_stake(app: App, leases: Mapping[str, Lease]) -> bool:
+    """Whether a round on some leases can give an app GPUs or take them from it."""
+    return any(x in leases for x in app.leases) or short(app)
 
 
 def view_of(
@@ -141,22 +158,52 @@ def apply(
     """Carry a decision out: renew, grant, and give notice.
 
     All leases of one round end together (as far as payments in time allow), counted from the
-    moment at which the GPUs that change hands are due.
+    moment at which the GPUs that change hands are due. A policy that preempts looks at all leases
+    in every round: those that it confirms go on as they are while half of them is left.
     """
+    confirmed: set[str] = set()
+    if preempts:
+        confirmed = _confirmed(state, outcome, leases, now, config)
+        leases = {x.id: x for x in leases.values() if x.app not in confirmed}
     for lease in leases.values():
         # However long the answers took, those that lose GPUs have the whole notice.
         noticed_s = now + config.notice_s
         lease.expires_s = noticed_s if preempts else max(lease.expires_s, noticed_s)
     base_s = max([now, *(lease.expires_s for lease in leases.values())])
     for name, award in sorted(outcome.awards.items()):
-        if award.gpus and name in state.apps:
+        if award.gpus and name in state.apps and name not in confirmed:
             _grant(state, state.apps[name], award, leases, now, base_s, config)
     for name, reason in outcome.reasons.items():
         if name in state.apps:
             state.apps[name].reason = reason
-            if outcome.awards.get(name, Award()).gpus:
+            if name not in confirmed and outcome.awards.get(name, Award()).gpus:
                 state.changed[name] = reason
     give_notice(state, leases, now, outcome.reasons)
+
+
+def _confirmed(
+    state: State,
+    outcome: Outcome,
+    leases: Mapping[str, Lease],
+    now: float,
+    config: ArbiterConfig,
+) -> set[str]:
+    """Apps that get just what they hold under leases of which at least half is left."""
+    by_app: dict[str, list[Lease]] = {}
+    for lease in leases.values():
+        by_app.setdefault(lease.app, []).append(lease)
+    out = set()
+    for name, mine in by_app.items():
+        award = outcome.awards.get(name)
+        if (
+            award is not None
+            and award.lease_fraction == 1
+            and name in state.apps
+            and all(x.expires_s - now >= config.lease_s / 2 and not x.pending for x in mine)
+            and award.gpus == total(x.held for x in mine)
+        ):
+            out.add(name)
+    return out
 
 
 def give_notice(
@@ -187,8 +234,8 @@ def _grant(
     base_s: float,
     config: ArbiterConfig,
 ) -> None:
-    length_s = max(config.lease_s * award.lease_fraction, min(config.min_lease_s, config.lease_s))
-    new = state.new_lease(app, award.gpus, now, base_s + length_s)
+    end_s = config.end_s(base_s, award.lease_fraction)
+    new = state.new_lease(app, award.gpus, now, end_s)
     for old in sorted(app.leases.values(), key=lambda x: x.expires_s):
         if old.id in leases:
             state.move(old, new, old.held & new.pending)
@@ -226,7 +273,7 @@ def renew_pinned(
         if not pinned:
             continue
         due_s = min(lease.expires_s, now + config.notice_s)
-        new = state.new_lease(app, pinned, now, due_s + config.lease_s)
+        new = state.new_lease(app, pinned, now, config.end_s(due_s))
         state.move(lease, new, pinned)
         remind(state, new, config)
         state.changed[app.id] = NotPreemptible(pinned)

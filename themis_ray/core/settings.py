@@ -19,7 +19,10 @@ class ArbiterConfig:
         report_timeout_s: An AGENT that does not report by then sits the round out.
         bid_timeout_s: An AGENT that does not bid by then loses the round.
         round_delay_s: Wait so long after a change before a round, to take in what comes together.
-        min_lease_s: Leases shortened by payments last at least so long.
+        min_lease_s: Leases shortened by payments, or by the grid, last at least so long.
+        lease_grid_s: Leases end at whole multiples of this on the arbiter's clock, the nearest
+            one to their length, so that those of several rounds end together and are decided on
+            together; 0 for no grid.
     """
 
     lease_s: float = 600.0
@@ -29,13 +32,14 @@ class ArbiterConfig:
     bid_timeout_s: float = 5.0
     round_delay_s: float = 0.0
     min_lease_s: float = 60.0
+    lease_grid_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("lease_s", "report_timeout_s", "bid_timeout_s"):
             value = getattr(self, name)
             if not value > 0:
                 raise ConfigError(f"{name} = {value}; use a positive number of seconds")
-        for name in ("notice_s", "grace_s", "round_delay_s", "min_lease_s"):
+        for name in ("notice_s", "grace_s", "round_delay_s", "min_lease_s", "lease_grid_s"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise ConfigError(f"{name} = {value}; use 0 or more seconds")
@@ -43,3 +47,15 @@ class ArbiterConfig:
             raise ConfigError(
                 f"notice_s = {self.notice_s} is not shorter than lease_s = {self.lease_s}"
             )
+
+    def end_s(self, base_s: float, fraction: float = 1.0) -> float:
+        """When a lease ends that begins at ``base_s`` and has a fraction of the full length."""
+        least_s = min(self.min_lease_s, self.lease_s)
+        end_s = base_s + max(self.lease_s * fraction, least_s)
+        grid_s = self.lease_grid_s
+        if not grid_s:
+            return end_s
+        return max(
+            math.floor(end_s / grid_s + 0.5) * grid_s,
+            math.ceil((base_s + least_s) / grid_s) * grid_s,
+        )

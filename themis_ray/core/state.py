@@ -25,6 +25,10 @@ from themis_ray.core.fairness import Contention
 from themis_ray.core.leases import GROUP_TRANSITIONS, Group, GroupState, Lease, Ledger
 
 
+# Of so many apps that have left it is remembered why.
+DEPARTED = 1000
+
+
 @dataclass(slots=True)
 class App:
     """One registered app."""
@@ -39,6 +43,8 @@ class App:
     groups: dict[str, Group] = field(default_factory=dict)
     attained_gpu_s: float = 0.0
     touched_s: float = 0.0
+    # Counts up with the apps that join.
+    serial: int = 0
     # GPUs that its groups occupy beyond its leases, and when they will be taken by force.
     overstays: list[tuple[float, Allocation]] = field(default_factory=list)
 
@@ -69,9 +75,25 @@ class State:
     pending: dict[str, Lease] = field(default_factory=dict)
     waiting: dict[str, Group] = field(default_factory=dict)
     timers: list[tuple[float, str, str]] = field(default_factory=list)
-    # No lease of which nothing has been decided ends before this.
-    next_end_s: float = math.inf
+    # When leases end, the next one first, with what is out of date not taken out yet.
+    ends: list[tuple[float, int, Lease]] = field(default_factory=list)
     _lease_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _app_serials: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    # -- apps -----------------------------------------------------------------------------
+
+    def enter(self, app: App) -> None:
+        """An app has joined."""
+        app.serial = next(self._app_serials)
+        self.apps[app.id] = app
+        self.departed.pop(app.id, None)
+
+    def leave(self, name: str, reason: Reason) -> None:
+        """An app has left; of those that did long ago nothing is remembered."""
+        del self.apps[name]
+        self.departed[name] = reason
+        if len(self.departed) > DEPARTED:
+            del self.departed[next(iter(self.departed))]
 
     # -- time -----------------------------------------------------------------------------
 
@@ -91,6 +113,34 @@ class State:
             out.append((app, lease))
         return out
 
+    def drop_stale(self) -> None:
+        """Forget the next times to look at leases that there are no more."""
+        timers = self.timers
+        while timers:
+            _, name, lease = timers[0]
+            app = self.apps.get(name)
+            if app is not None and (not lease or lease in app.leases):
+                return
+            heapq.heappop(timers)
+
+    def ending(self, by_s: float) -> list[Lease]:
+        """Leases that hold GPUs, are undecided, and end by a time, in the order of the books."""
+        out, again, ends = [], [], self.ends
+        while ends and ends[0][0] <= by_s:
+            entry = heapq.heappop(ends)
+            lease = entry[2]
+            app = self.apps.get(lease.app)
+            if app is None or app.leases.get(lease.id) is not lease or lease.final:
+                continue
+            if lease.expires_s > entry[0]:
+                entry = (lease.expires_s, entry[1], lease)
+            elif lease.held:
+                out.append((app.serial, entry[1], lease))
+            again.append(entry)
+        for entry in again:
+            heapq.heappush(ends, entry)
+        return [lease for _, _, lease in sorted(out, key=lambda x: x[:2])]
+
     def n_avg(self, app: App, now: float) -> float:
         """Mean number of apps during an app's life."""
         return self.contention.average(now, app.joined_s, app.joined_integral_s)
@@ -100,7 +150,7 @@ class State:
     def touch(self, app: App, now: float) -> None:
         """Bring the app's attained service up to ``now``."""
         if now > app.touched_s:
-            held = self.ledger.entitled(app.id).size
+            held = self.ledger.entitled_size(app.id)
             app.attained_gpu_s += held * (now - app.touched_s)
             app.touched_s = now
 
@@ -129,10 +179,11 @@ class State:
 
     def new_lease(self, app: App, pending: Allocation, now: float, expires_s: float) -> Lease:
         """A lease that holds nothing yet and awaits ``pending``."""
-        lease = Lease(f"L{next(self._lease_ids)}", app.id, NOTHING, pending, now, expires_s)
+        serial = next(self._lease_ids)
+        lease = Lease(f"L{serial}", app.id, NOTHING, pending, now, expires_s)
         app.leases[lease.id] = lease
         self.pending[lease.id] = lease
-        self.next_end_s = min(self.next_end_s, expires_s)
+        heapq.heappush(self.ends, (expires_s, serial, lease))
         return lease
 
     def move(self, old: Lease, new: Lease, gpus: Allocation) -> None:
@@ -171,9 +222,12 @@ class State:
 
     def settle(self, now: float) -> None:
         """Hand free GPUs to the leases that await them, in the order of the decisions."""
+        if not self.pending:
+            return
         for lease in list(self.pending.values()):
-            got = Allocation(
-                {m: max(0, min(c, self.ledger.free_on(m))) for m, c in lease.pending.items()}
+            free_on = self.ledger.free_on
+            got = Allocation.summed(
+                {m: n for m, c in lease.pending.items() if (n := min(c, free_on(m))) > 0}
             )
             if got:
                 lease.pending = lease.pending - got
@@ -268,6 +322,8 @@ class State:
 
     def start_waiting(self) -> None:
         """Create the groups whose GPUs have been left by the app's own earlier groups."""
+        if not self.waiting:
+            return
         for group in list(self.waiting.values()):
             if group.allocation <= self.ledger.idle(group.app):
                 self.shift(group, "fits")
@@ -305,6 +361,8 @@ class State:
                 views = tuple(lease.view() for lease in app.leases.values())
                 self.commands.append(LeasesChanged(name, views, reason))
         self.changed.clear()
+        if not self.commands:
+            return []
         out, self.commands = self.commands, []
         return out
 
@@ -318,4 +376,4 @@ def total(allocations: Iterable[Allocation]) -> Allocation:
     for allocation in some:
         for machine, count in allocation.items():
             counts[machine] = counts.get(machine, 0) + count
-    return Allocation(counts)
+    return Allocation.summed(counts)
