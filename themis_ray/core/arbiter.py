@@ -17,7 +17,7 @@ from typing import Any
 from themis_ray.core import events as ev
 from themis_ray.core import rounds
 from themis_ray.core.bids import check_against_offer, within
-from themis_ray.core.cluster import NOTHING, Cluster
+from themis_ray.core.cluster import NOTHING, Allocation, Cluster
 from themis_ray.core.commands import Command, Decided, GroupRefused, RequestReport, SendOffer
 from themis_ray.core.explain import (
     Adopted,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -23,7 +22,6 @@ from themis_ray.core.events import AppReport
 from themis_ray.core.explain import CapacityLost, Handover, LeaseEnded, NotHeld, Reason
 from themis_ray.core.fairness import Contention
 from themis_ray.core.leases import GROUP_TRANSITIONS, Group, GroupState, Lease, Ledger
-
 
 # Of so many apps that have left it is remembered why.
 DEPARTED = 1000
