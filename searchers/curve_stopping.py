@@ -15,7 +15,7 @@ from ray.tune.result import DEFAULT_METRIC
 from ray.tune.schedulers.trial_scheduler import TrialScheduler
 
 from ..errors import ConfigError
-from .curves.fit import MODES, number
+from .curves.fitting import MODES, number
 from .curves.rule import Rank, RuleOptions, StoppingRule, Verdict
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,8 @@
 """
 
 from .families import FAMILIES, Family
-from .fit import CurveFit, fit_curve
-from .forecast import OPTIMISTIC, Forecast, ModelError, forecast
+from .fitting import CurveFit, fit_curve
+from .forecasting import OPTIMISTIC, Forecast, ModelError, forecast
 
 __all__ = [
     "FAMILIES",

@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 from ...errors import ConfigError
-from .fit import FEWEST_POINTS, MODES, fit_curve, number
-from .forecast import OPTIMISTIC, forecast
+from .fitting import FEWEST_POINTS, MODES, fit_curve, number
+from .forecasting import OPTIMISTIC, forecast
 
 
 class Rank(Enum):

@@ -29,6 +29,7 @@ _LEAST_NOISE = 2e-3
 _RECENCY = 0.7
 # Neighbouring errors are alike, so n reports are worth less than n independent ones.
 _INDEPENDENT = 0.4
+_CALMING = 3.0  # how fast the past is forgotten when the present noise is estimated
 _OUTLIER = 3.0  # standard deviations from which on an error counts by its size, not its square
 
 
@@ -120,7 +121,7 @@ class CurveFit:
         why_unknown: Why not, for people; empty when it is known.
         origin: Subtracted from the values...
         scale: ... which are then divided by this.
-        noise: Standard deviation of a report around its curve, in the curve's own scale.
+        noise: Standard deviation of a recent report around its curve, in the curve's own scale.
     """
 
     reports: Reports
@@ -193,6 +194,7 @@ def fit_curve(
     weights = np.sqrt((times.at / times.last) ** _RECENCY)
     solved = [_solve(family, times, scaled, weights / noise) for family in families]
     fits, noise = _weigh(solved, families, weights, noise, scaled, times)
+    noise = _noise_now(fits[0], noise, scaled, times)
     return CurveFit(reports, mode, fits, origin=origin, scale=scale, noise=noise, seed=seed)
 
 
@@ -212,6 +214,16 @@ def _jitter(scaled: Array) -> float:
     """Noise of a report, from how neighbours differ."""
     steps = np.diff(scaled)
     return float(np.median(np.abs(steps - np.median(steps))) / (0.6745 * math.sqrt(2.0)))
+
+
+def _noise_now(fitted: Fitted, noise: float, scaled: Array, times: Times) -> float:
+    """The noise of recent reports: a curve is rough while it falls, and calms down."""
+    gain = fitted.best[1] if len(fitted.best) > 1 else 0.0
+    off = scaled - fitted.best[0] - gain * fitted.family.evaluate(fitted.best[2:], times)
+    weights = (times.at / times.last) ** _CALMING
+    squares = np.minimum(np.abs(off), 4 * noise) ** 2
+    # As if two more reports had shown the noise of the whole curve: few say little.
+    return math.sqrt(float(((weights * squares).sum() + 2 * noise**2) / (weights.sum() + 2)))
 
 
 @lru_cache(maxsize=16)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import InvalidInputError
 from .families import BOUND, Array, Times
-from .fit import CurveFit
+from .fitting import CurveFit
 
 OPTIMISTIC = 0.9
 """The most optimistic plausible curve: only a tenth of the futures are better."""
@@ -23,20 +23,24 @@ class ModelError:
     """How wrong the families are, beyond what their parameters leave open.
 
     A future departs from its curve by a Student-t variate (heavy tails: some runs do what no
-    family knows) times ``sqrt(h) * hypot(of_noise * noise, of_gain * |curve(t) - curve(now)|,
-    of_scale)``, with h = log(t / now): the further ahead, the wider.
+    family knows) times ``sqrt(h)`` times the root of the sum of squares of four parts, with
+    h = log2(t / now): the further ahead, the wider.
 
     Attributes:
         of_noise: Part that grows with the noise of the reports.
         of_gain: Part that grows with what is forecast to be gained.
+        of_recent: Part that grows with how far the curve has come since it was half as old.
         of_scale: Part that is always there, as a share of the curve's whole movement.
         freedom: Degrees of freedom of the variate.
+        calming: The noise of single reports to come, as a share of what it was lately.
     """
 
-    of_noise: float = 0.7
-    of_gain: float = 0.4
-    of_scale: float = 0.08
+    of_noise: float = 0.5
+    of_gain: float = 0.3
+    of_recent: float = 0.2
+    of_scale: float = 0.02
     freedom: float = 4.0
+    calming: float = 0.6
 
 
 @dataclass(frozen=True)
@@ -158,17 +162,18 @@ def forecast(
         )
     rng = np.random.default_rng(fit.seed)
     at = _ahead(fit.last_iteration, until)
-    curves, now = _sample(fit, at, draws, rng)
+    curves, half, now = _sample(fit, at, draws, rng)
     error = error or ModelError()
-    ahead = np.log(at / fit.last_iteration)
+    ahead = np.log2(at / fit.last_iteration)
     wide = np.sqrt(
         (error.of_noise * fit.noise) ** 2
         + (error.of_gain * (curves - now[:, None])) ** 2
+        + (error.of_recent * (half - now)[:, None]) ** 2
         + error.of_scale**2
     )
     odd = rng.standard_t(error.freedom, size=(draws, 1))
     curves = curves + odd * wide * np.sqrt(ahead)
-    reports = curves + rng.normal(0.0, fit.noise, curves.shape)
+    reports = curves + rng.normal(0.0, error.calming * fit.noise, curves.shape)
     low, high = (
         limits if fit.mode == "min" else tuple(None if x is None else -x for x in limits[::-1])
     )
@@ -185,15 +190,21 @@ def _ahead(last: float, until: float) -> Array:
     return np.unique(np.round(np.linspace(first, end, MOST_ITERATIONS)))
 
 
-def _sample(fit: CurveFit, at: Array, draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Curves at ``at`` and now, in the fit's own scale: ``(draws, len(at))`` and ``(draws,)``."""
+def _sample(
+    fit: CurveFit, at: Array, draws: int, rng: np.random.Generator
+) -> tuple[Array, Array, Array]:
+    """Curves at ``at``, when half as old, and now, in the fit's own scale.
+
+    Returns:
+        ``(draws, len(at))``, ``(draws,)`` and ``(draws,)``.
+    """
     first, last = float(fit.reports.at[0]), fit.last_iteration
-    times = Times(np.concatenate([[last], at])[None, :], first, last)
+    times = Times(np.concatenate([[max(first, last / 2), last], at])[None, :], first, last)
     # Each family gets its share of the draws, evenly spaced so that few draws do.
     edges = np.cumsum([f.weight for f in fit.fits])
     which = np.searchsorted(edges, (np.arange(draws) + rng.random()) / draws)
     which = np.minimum(which, len(fit.fits) - 1)
-    out = np.empty((draws, len(at) + 1))
+    out = np.empty((draws, len(at) + 2))
     for i, fitted in enumerate(fit.fits):
         mine = np.flatnonzero(which == i)
         if not len(mine):
@@ -202,4 +213,4 @@ def _sample(fit: CurveFit, at: Array, draws: int, rng: np.random.Generator) -> t
         gain = np.clip(p[:, 1:2], 0.0, None) if p.shape[1] > 1 else np.zeros((len(mine), 1))
         units = np.clip(p[:, 2:], -BOUND, BOUND).T[:, :, None]
         out[mine] = p[:, :1] + gain * fitted.family.evaluate(units, times)
-    return out[:, 1:], out[:, 0]
+    return out[:, 2:], out[:, 0], out[:, 1]
