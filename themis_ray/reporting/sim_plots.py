@@ -43,18 +43,29 @@ def simulation_page(study: Study, runs: Runs) -> str:
         _in_use(study, runs),
         *(_apps(study, result) for result, _ in runs),
     ]
+    facts = html.escape(
+        f"{len(study.trace.apps)} apps, {study.trace.jobs} jobs, "
+        f"{study.cluster.cluster.gpus} GPUs, lease {study.config.arbiter.lease_s:g} s, "
+        f"seed {study.config.seed}"
+    )
+    return page_of(f"{study.trace.name} on {study.cluster.name}", facts, figures)
+
+
+def page_of(title: str, facts: str, figures: Sequence[Any]) -> str:
+    """An HTML page of plotly figures.
+
+    Args:
+        title: Its title.
+        facts: A line of HTML below it.
+        figures: The figures; the page holds plotly's script once.
+    """
     parts = [
         figure.to_html(
             full_html=False, include_plotlyjs="inline" if i == 0 else False, div_id=f"plot{i}"
         )
         for i, figure in enumerate(figures)
     ]
-    title = html.escape(f"{study.trace.name} on {study.cluster.name}")
-    facts = html.escape(
-        f"{len(study.trace.apps)} apps, {study.trace.jobs} jobs, "
-        f"{study.cluster.cluster.gpus} GPUs, lease {study.config.arbiter.lease_s:g} s, "
-        f"seed {study.config.seed}"
-    )
+    title = html.escape(title)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         "<style>body{font-family:sans-serif;max-width:72rem;margin:auto}</style></head>\n"
@@ -62,7 +73,8 @@ def simulation_page(study: Study, runs: Runs) -> str:
     )
 
 
-def _figure(title: str, x: str, y: str) -> Any:
+def new_figure(title: str, x: str, y: str) -> Any:
+    """An empty plotly figure in this package's style."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -76,7 +88,7 @@ def _cdf(
     runs: Runs, key: str, title: str, *, logarithmic: bool = False, line_at: float | None = None
 ) -> Any:
     """The fraction of the apps at or below each value, for each policy."""
-    figure = _figure(f"{title}: fraction of apps at or below", title, "fraction of apps")
+    figure = new_figure(f"{title}: fraction of apps at or below", title, "fraction of apps")
     for result, figures in runs:
         values = sorted(app[key] for app in figures["apps"])
         share = [(i + 1) / len(values) for i in range(len(values))]
@@ -91,7 +103,7 @@ def _cdf(
 def _placement(runs: Runs) -> Any:
     """The share of GPU time at or below each placement score."""
     title = "Placement score, 1 / S(G)"
-    figure = _figure(f"{title}: share of GPU time at or below", title, "share of GPU time")
+    figure = new_figure(f"{title}: share of GPU time at or below", title, "share of GPU time")
     for result, _ in runs:
         time_at: dict[float, float] = {}
         for stay in result.stays:
@@ -109,7 +121,7 @@ def _placement(runs: Runs) -> Any:
 
 
 def _in_use(study: Study, runs: Runs) -> Any:
-    figure = _figure("GPUs in use", "time (h)", "GPUs")
+    figure = new_figure("GPUs in use", "time (h)", "GPUs")
     curves = [in_use(result.stays, result.policy) for result, _ in runs]
     times, means = on_grid(curves)
     for curve, mean in zip(curves, means, strict=True):
@@ -120,7 +132,7 @@ def _in_use(study: Study, runs: Runs) -> Any:
 
 def _apps(study: Study, result: RunResult) -> Any:
     """GPUs over time, stacked by app."""
-    figure = _figure(f"GPUs by app, {result.policy}", "time (h)", "GPUs")
+    figure = new_figure(f"GPUs by app, {result.policy}", "time (h)", "GPUs")
     curves = by_app(result.stays)
     times, means = on_grid(curves)
     for curve, mean in zip(curves, means, strict=True):

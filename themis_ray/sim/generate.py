@@ -8,6 +8,7 @@ A workload is named with its options, as in ``w1:seed=1,contention=2``:
 | ``w2`` | THEMIS' Workload 2: successive halving, jobs of 1, 2 or 4 GPUs |
 | ``tiresias`` | Tiresias' testbed: 480 gangs of 1 to 32 GPUs, 2 minutes to 2 hours |
 | ``philly`` | shaped like Microsoft's Philly: mostly one GPU, heavy-tailed |
+| ``alike`` | apps that are all the same: one VGG16 job of 8 GPUs each, all there at once |
 
 What the papers do not say is assumed: apps arrive at random (Poisson) at such a rate that their
 work is ``load`` times what ``gpus`` GPUs can do, ``contention`` times as fast; jobs of an app have
@@ -49,6 +50,7 @@ class Options:
         length: Jobs are so many times as long.
         tuner: What stops jobs early; empty for the workload's own.
         max_gpus: The largest gang.
+        jobs: Apps have so many times as many jobs, at least one.
     """
 
     seed: int = 0
@@ -61,9 +63,10 @@ class Options:
     length: float = 1.0
     tuner: str = ""
     max_gpus: int = 32
+    jobs: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("apps", "contention", "load", "gpus", "length", "max_gpus"):
+        for name in ("apps", "contention", "load", "gpus", "length", "max_gpus", "jobs"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise InvalidInputError(f"{name}={value}; use a number above 0")
@@ -122,7 +125,7 @@ def _tuning(
         gpus = pick(rng, gpus_per_job)
         work_s = _task_s(rng, options)
         jobs = []
-        for k in range(rng.choice(jobs_per_app)):
+        for k in range(max(1, round(rng.choice(jobs_per_app) * options.jobs))):
             speed = rng.uniform(1 - SPEED_SPREAD, 1 + SPEED_SPREAD)
             if not like and k:
                 work_s = _task_s(rng, options)
@@ -197,6 +200,18 @@ def philly_shaped(options: Options) -> Trace:
     return _arriving(_titled("philly", options), apps, options, rng)
 
 
+def alike(options: Options) -> Trace:
+    """Equal apps that want the same machine, as in THEMIS' test of lies (section 8.6).
+
+    The median task is as long as in Workload 1; a job uses 8 GPUs at most.
+    """
+    work_s = 60 * quantile(figures.TASK_GPU_MINUTES, 0.5) * options.length
+    gpus = min(8, options.max_gpus)
+    job = TraceJob("0", "vgg16", gpus, max(1.0, round(work_s)), ITERATION_S, 1)
+    apps = [TraceApp(f"a{i:03d}", 0.0, "single", (job,)) for i in range(options.apps)]
+    return Trace.of(_titled("alike", options), apps)
+
+
 def _titled(name: str, options: Options) -> str:
     return f"{name}:seed={options.seed},apps={options.apps},contention={options.contention:g}"
 
@@ -206,6 +221,7 @@ GENERATORS: Mapping[str, tuple[Callable[[Options], Trace], Options]] = {
     "w2": (workload_2, Options(apps=31)),
     "tiresias": (tiresias_testbed, Options(apps=480)),
     "philly": (philly_shaped, Options(apps=1000)),
+    "alike": (alike, Options(apps=8)),
 }
 
 

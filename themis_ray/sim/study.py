@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from themis_ray.core.fairness import Ideal
 from themis_ray.core.policies import POLICIES, Policy, make_policy
 from themis_ray.errors import InvalidInputError
-from themis_ray.sim.cluster_file import SimCluster
+from themis_ray.sim.cluster_file import MoveCost, SimCluster
 from themis_ray.sim.driver import Simulation
 from themis_ray.sim.jobs import Trace
 from themis_ray.sim.judges import Judge
@@ -51,14 +52,32 @@ class Study:
 
     def run(self, name: str) -> RunResult:
         """Simulate one policy."""
+        return self.run_policy(self.policy(name))
+
+    def run_policy(self, policy: Policy) -> RunResult:
+        """Simulate a policy with options of its own."""
         config = self.config
         if not self.same_ideal:
-            config = replace(config, ideal="paper" if name in PAPER_IDEAL else "exclusive")
-        return Simulation(self.cluster, self.trace, self.policy(name), config).run()
+            ideal: Ideal = "paper" if policy.name in PAPER_IDEAL else "exclusive"
+            config = replace(config, ideal=ideal)
+        return Simulation(self.cluster, self.trace, policy, config).run()
 
     def figures(self, result: RunResult) -> dict[str, Any]:
         """The figures of a run."""
         return summary(result, self.trace, self.judge, self.config.seed)
+
+
+def move_cost(total_s: float) -> MoveCost:
+    """What moving a job costs when it is ``total_s`` in all, parted as in the paper's testbed."""
+    usual = MoveCost()
+    part = total_s / (usual.checkpoint_s + usual.start_s)
+    return MoveCost(usual.checkpoint_s * part, usual.start_s * part)
+
+
+def without_move_costs(sim: SimCluster) -> SimCluster:
+    """The same cluster, with no model having a move cost of its own."""
+    profiles = {name: replace(profile, move=None) for name, profile in sim.profiles.items()}
+    return replace(sim, profiles=profiles)
 
 
 def policy_names(text: str) -> list[str]:
