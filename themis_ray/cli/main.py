@@ -35,6 +35,9 @@ COMMANDS = {
     "auction": _Command("auction", "auction", "Run one partial-allocation auction on a file."),
     "bids": _Command("bids", "bids", "Print what an app would bid for each number of GPUs."),
     "simulate": _Command("simulate", "simulate", "Run a workload under policies, simulated."),
+    "reproduce": _Command(
+        "reproduce", "reproduce", "Run the papers' evaluations, simulated; write a page."
+    ),
     "profile": _Command("profile", "profile", "Measure how placement slows a model down, S(G)."),
     "doctor": _Command("doctor", "doctor", "Check this machine: Ray, gRPC, NVML, extras, access."),
 }
