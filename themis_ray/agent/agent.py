@@ -208,6 +208,11 @@ class Agent(Standing):
             out.insert(0, ev.Reported(self.settings.app, self.state_of_app(now)))
         return out
 
+    def remarks(self) -> list[str]:
+        """What people should know: why trials have the GPUs they have, and how estimates fare."""
+        live = [str(r) for i, r in self.split_reasons.items() if self.trials[i].live]
+        return [text for text in (*live, str(self.errors), self.forecast.trouble) if text]
+
     def next_expiry_s(self) -> float | None:
         """When the first lease ends; None without a lease."""
         return min((x.expires_s for x in self.leases if x.held), default=None)

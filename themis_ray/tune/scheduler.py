@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ray.tune.callback import Callback
@@ -19,9 +22,11 @@ from themis_ray.agent.trials import TrialPhase
 from themis_ray.core.fairness import Ideal
 from themis_ray.errors import ConfigError, ThemisError
 from themis_ray.live import client as live
+from themis_ray.searchers.registry import search_for
 from themis_ray.tune import metrics, names
 from themis_ray.tune.horizon import iterations_of, trials_of
 from themis_ray.tune.lease_request import LeaseRequest
+from themis_ray.tune.reports import Reports
 from themis_ray.tune.resources import TrialShape, check_cluster, check_range, shape_of
 from themis_ray.tune.session import Session
 
@@ -78,6 +83,8 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             raise ConfigError(f"weight = {weight}; use a number above 0")
         self.base = base or FIFOScheduler()
         self.app = app or f"app-{uuid.uuid4().hex[:6]}"
+        self.search = search_for(self.base)
+        self._reports = Reports(self.base, self.app)
         self.settings = AgentSettings(
             app=self.app,
             weight=weight,
@@ -109,7 +116,10 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         """Pass the search's metric and mode on to the wrapped scheduler."""
-        return bool(self.base.set_search_properties(metric, mode, **spec))
+        accepted = bool(self.base.set_search_properties(metric, mode, **spec))
+        if accepted:
+            self._reports.check_mode()
+        return accepted
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the session: a restored scheduler opens its own."""
@@ -131,16 +141,17 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
                 "reuse_actors=True moves a trial's GPUs to another trial behind the arbiter's "
                 "back; leave it out when you use ThemisScheduler"
             )
+        # Tune would end the experiment at a report without the metric; Reports deals with that.
+        os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
         started = live.start(**self._arbiter_options)
-        self._shape = shape_of(
-            trial.placement_group_factory,
-            started["unit"],
-            self.settings.trial_min,
-            self.settings.trial_max,
-        )
+        limits = self.search.gpus_per_trial() or (self.settings.trial_min, self.settings.trial_max)
+        self._shape = shape_of(trial.placement_group_factory, started["unit"], *limits)
         self.settings.trial_min = self._shape.smallest
         self.settings.trial_max = self._shape.largest
         agent = Agent(self.settings, started_s=time.monotonic())
+        agent.use(self.search)
+        if self.search.note():
+            self._tell_once("search", f"{self.app}: {self.search.note()}")
         extra = {k: v for k, v in self._shape.bundle.items() if k != "GPU"}
         session = Session(agent, extra)
         welcome = session.open()
@@ -159,31 +170,40 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """A trial is new, restored, or to be retried: it waits for a lease."""
-        if not trial.is_finished():
-            session = self._open(tune_controller, trial)
-            names.claim(trial, self.app)
-            total, source = iterations_of(trial, self.base, self.iterations_per_trial)
-            if source == "assumed":
-                self._tell_once(
-                    "horizon",
-                    f"{self.app}: nothing tells how many iterations a trial has, so {total:.0f} "
-                    "are assumed; set stop={'training_iteration': N}, or "
-                    "ThemisScheduler(iterations_per_trial=N)",
-                )
-            with session.using() as agent:
-                state = agent.add_trial(trial.trial_id, total, trial.trainable_name)
-                state.iterations_done = float((trial.last_result or {}).get(_ITERATION, 0))
-                agent.to_come, agent.concurrency = trials_of(tune_controller)
-            self._ask_for_lease(trial)
-        self.base.on_trial_add(tune_controller, trial)
+        if trial.is_finished():
+            self.base.on_trial_add(tune_controller, trial)
+            return
+        session = self._open(tune_controller, trial)
+        names.claim(trial, self.app)
+        self._reports.added(trial.trial_id)
+        total, source = iterations_of(trial, self.base, self.iterations_per_trial)
+        if source == "assumed":
+            self._tell_once(
+                "horizon",
+                f"{self.app}: nothing tells how many iterations a trial has, so {total:.0f} "
+                "are assumed; set stop={'training_iteration': N}, or "
+                "ThemisScheduler(iterations_per_trial=N)",
+            )
+        with self._deciding():
+            agent = session.agent
+            state = agent.add_trial(trial.trial_id, total, trial.trainable_name)
+            state.iterations_done = float((trial.last_result or {}).get(_ITERATION, 0))
+            agent.to_come, agent.concurrency = trials_of(tune_controller)
+            self.base.on_trial_add(tune_controller, trial)
+        # After the base, which may have a request of its own for plain Tune.
+        self._ask_for_lease(trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """The base decides on the trial; a lease that ends pauses one that may go on."""
         session = self._session
         if session is None or session.closed:
-            return str(self.base.on_trial_result(tune_controller, trial, result))
+            return self._decide(tune_controller, trial, result)
+        state = session.agent.trials.get(trial.trial_id)
+        if state is None or not state.live:
+            return str(TrialScheduler.STOP)  # a report that was under way when it was stopped
         leave = self._note_result(session, trial, result)
-        decision = self.base.on_trial_result(tune_controller, trial, result)
+        with self._deciding():
+            decision = self._decide(tune_controller, trial, result)
         self._publish(session, trial)
         if decision == TrialScheduler.PAUSE:
             self._paused_by_lease[trial.trial_id] = False
@@ -193,30 +213,50 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         if decision == TrialScheduler.PAUSE:
             with session.using() as agent:
                 agent.trial_leaves(trial.trial_id)
+        return decision
+
+    def _decide(self, controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        seen = self._reports.for_base(trial.trial_id, result)
+        if seen is None:
+            return str(TrialScheduler.CONTINUE)
+        decision = self.base.on_trial_result(controller, trial, seen)
+        for name in seen.keys() - result.keys():
+            result[name] = seen[name]  # what the base has added, for the searcher
         return str(decision)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """A trial is over."""
-        self.base.on_trial_complete(tune_controller, trial, result)
         session = self._session
-        if session is not None and not session.closed and trial.trial_id in session.agent.trials:
+        ours = session is not None and not session.closed
+        if session is None or not ours or trial.trial_id not in session.agent.trials:
+            self._complete(tune_controller, trial, result)
+            return
+        with self._deciding():
+            agent = session.agent
+            self._complete(tune_controller, trial, result)
             # Tune does not hand the last report to a scheduler when a stop criterion is met.
-            with session.using() as agent:
-                agent.trials[trial.trial_id].iterations_done = float(result.get(_ITERATION, 0))
-                agent.to_come, agent.concurrency = trials_of(tune_controller)
-                state = agent.trials[trial.trial_id]
-                state.phase = TrialPhase.DONE
-            self._publish(session, trial)
+            state = agent.trials[trial.trial_id]
+            state.iterations_done = float(result.get(_ITERATION, 0))
+            agent.to_come, agent.concurrency = trials_of(tune_controller)
+            state.phase = TrialPhase.DONE
+        self._publish(session, trial)
         self._gone(trial)
+
+    def _complete(self, controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        seen = self._reports.last_for_base(trial.trial_id, result)
+        if seen is not None:
+            self.base.on_trial_complete(controller, trial, seen)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """A waiting or paused trial is taken away."""
-        self.base.on_trial_remove(tune_controller, trial)
+        with self._deciding():
+            self.base.on_trial_remove(tune_controller, trial)
         self._gone(trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """A trial failed; Tune adds it again when it is to be retried."""
-        self.base.on_trial_error(tune_controller, trial)
+        with self._deciding():
+            self.base.on_trial_error(tune_controller, trial)
         self._gone(trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
@@ -234,14 +274,28 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         session.pump()
         self._stop_overdue(session, tune_controller)
         self._tell_why_waiting(session)
+        if session.agent.forecast.trouble:
+            self._tell_once("adapter", f"{self.app}: {session.agent.forecast.trouble}")
         for trial in tune_controller.get_trials():
             if trial.status == Trial.PAUSED and self._paused_by_lease.get(trial.trial_id):
                 self._ask_for_lease(trial)
                 return trial
-        chosen = self.base.choose_trial_to_run(tune_controller)
+        with session.using():
+            chosen = self.base.choose_trial_to_run(tune_controller)
         if chosen is not None and chosen.status == Trial.PAUSED:
             self._ask_for_lease(chosen)
         return chosen
+
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """While the base changes its mind, nobody asks what it thinks: bids are made elsewhere."""
+        session = self._session
+        if session is None:
+            yield
+            return
+        with session.using() as agent:
+            yield
+            agent.changed()
 
     def debug_string(self) -> str:
         """The base's line, and one with r, the GPUs held and the time left on the lease."""
@@ -254,12 +308,13 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             report, held = agent.state_of_app(now), agent.held().size
             ends = agent.next_expiry_s()
             waiting = sum(t.phase is TrialPhase.WAITING for t in agent.trials.values())
+            remarks = agent.remarks()
         r = f"{report.r:.2f}" if math.isfinite(report.r) else "not known yet"
         lease = f"lease ends in {max(0.0, ends - now):.0f} s" if ends is not None else "no lease"
         unit = session.welcome.unit if session.welcome else "GPU"
         return (
             f"{line}\nThemis: {self.app}: r = {r}, {held} {unit}s held, {lease}, "
-            f"{waiting} trials wait for one"
+            f"{waiting} trials wait for one" + "".join(f"\n  {remark}" for remark in remarks)
         )
 
     def save(self, checkpoint_path: str) -> None:
@@ -285,6 +340,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             if result.get("should_checkpoint"):
                 state.checkpointed = iteration
             state.preemptible = self._preemptible(trial, state.checkpointed)
+            state.last_result = result
             if not state.preemptible:
                 self._tell_once(
                     "checkpoint",
@@ -370,7 +426,8 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             if trial.is_saving and now < deadline + 0.8 * grace_s:
                 continue  # its save is under way: let it end
             _hard_stop(controller, trial)
-            self._paused_by_lease[trial.trial_id] = True
+            # One that the base has paused stays paused by the base.
+            self._paused_by_lease.setdefault(trial.trial_id, True)
             with session.using() as agent:
                 agent.trial_left(trial.trial_id, now, done=False)
             logger.info("%s: stopped %s at the end of its lease", self.app, trial)
