@@ -370,8 +370,8 @@ def total(allocations: Iterable[Allocation]) -> Allocation:
     some = [allocation for allocation in allocations if allocation]
     if len(some) < 2:
         return some[0] if some else NOTHING
-    counts: dict[str, int] = {}
-    for allocation in some:
+    counts = dict(some[0])
+    for allocation in some[1:]:
         for machine, count in allocation.items():
             counts[machine] = counts.get(machine, 0) + count
     return Allocation.summed(counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from themis_ray.agent.bidder import bid_table
@@ -45,6 +45,9 @@ class LazyJobs(Sequence[ev.JobReport]):
     def __len__(self) -> int:
         return len(self._made())
 
+    def __iter__(self) -> Iterator[ev.JobReport]:
+        return iter(self._made())
+
     @overload
     def __getitem__(self, index: int) -> ev.JobReport: ...
     @overload
@@ -59,22 +62,24 @@ def job_report(app: SimApp, job: JobRun, max_gpus: int, now: float) -> ev.JobRep
     runs = job.state in (JobState.RUNNING, JobState.SAVING)
     if job.curve is None:
         job.curve = curve_of(app.id, job.spec, app.world.config.seed)
-    done = job.done + job.pending + job.progress(now)
+    spec, progress = job.spec, job.progress(now)
+    done = job.done + job.pending + progress
+    left = job.left - job.pending - progress + job.beyond
     return ev.JobReport(
-        id=job.spec.id,
-        iterations_left=max(0.0, job.believed_left(now) * belief),
-        serial_iter_s=job.spec.serial_iter_s,
-        min_gpus=min(job.spec.min_gpus, max_gpus),
+        id=spec.id,
+        iterations_left=max(0.0, left * belief),
+        serial_iter_s=spec.serial_iter_s,
+        min_gpus=min(spec.min_gpus, max_gpus),
         max_gpus=max_gpus,
         iterations_done=done,
         attained_gpu_s=job.attained(now),
-        model=job.spec.model,
+        model=spec.model,
         loss_decrease=job.curve.decrease(done),
         held=job.allocation,
         started_ago_s=None if job.started_s is None else now - job.started_s,
         waited_s=0.0 if runs else now - job.stopped_s,
         skew=job.profile.skew if job.started_s is not None else None,
-        slowdown=tuple(job.profile.by_level[level] for level in Level),
+        slowdown=job.slowdowns,
         restart_s=job.move.start_s + job.move.checkpoint_s,
         spans=True,
     )

@@ -109,14 +109,18 @@ class SimApp:
 
     def join(self, now: float) -> ev.AppJoined:
         """Register."""
-        self._told_wants = self.wants()
-        return ev.AppJoined(self.id, answers.report(self, now, 0), self.spec.weight)
+        return ev.AppJoined(self.id, self._report(now, 0), self.spec.weight)
+
+    def _report(self, now: float, gpus: int) -> ev.AppReport:
+        """How it stands with some GPUs; what it wants is known to the arbiter then."""
+        report = answers.report(self, now, gpus)
+        self._told_wants = report.wants
+        return report
 
     def report(self, command: RequestReport, now: float) -> ev.Reported:
         """Answer how the app stands."""
         self.n_avg, self.cluster_gpus = command.n_avg, command.cluster_gpus
-        self._told_wants = self.wants()
-        return ev.Reported(self.id, answers.report(self, now, command.kept.size), command.round_id)
+        return ev.Reported(self.id, self._report(now, command.kept.size), command.round_id)
 
     def bid(self, command: SendOffer, now: float) -> ev.BidReceived:
         """Answer an offer."""
@@ -200,6 +204,8 @@ class SimApp:
         """
         if self.content:
             return [(job, job.allocation.size) for job in self.active]
+        if len(self.active) == 1 and not self.active[0].allocation:
+            return [(self.active[0], self.active[0].spec.max_gpus)]
         waits = any(job.leaves for job in self.active)
         now = self.world.engine.now
         return [
@@ -338,9 +344,8 @@ class SimApp:
         self.world.send(ev.GpusReturned(self.id, idle))
 
     def _tell(self, now: float) -> None:
-        self._told_wants = self.wants()
         held = sum(lease.held.size for lease in self.leases if not lease.final)
-        self.world.send(ev.Reported(self.id, answers.report(self, now, held)))
+        self.world.send(ev.Reported(self.id, self._report(now, held)))
 
     # -- jobs -----------------------------------------------------------------------------
 

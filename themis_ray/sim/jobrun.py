@@ -49,6 +49,7 @@ class JobRun:
         started_s: When it last started; None when it never did.
         stopped_s: When it last lost its GPUs; its submission when it never had any.
         curve: Its learning curve, once somebody has asked.
+        slowdowns: S at each placement level, best level first.
     """
 
     index: int
@@ -73,6 +74,10 @@ class JobRun:
     started_s: float | None = None
     stopped_s: float = 0.0
     curve: Curve | None = None
+    slowdowns: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.slowdowns = tuple(self.profile.by_level[level] for level in Level)
 
     @property
     def active(self) -> bool:

@@ -98,18 +98,21 @@ def takers_of(view: RoundView) -> list[Taker]:
     out: list[Taker] = []
     fixed = pinned(view)
     # Leases may have received GPUs since the round began: what expires may exceed the pool.
-    left = view.pool
+    left = Room(view.pool, view.cluster)
     for gpus in fixed.values():
-        left = left - gpus
+        left.take(gpus)
     for name, app in view.apps.items():
-        if not app.answered or not app.needs:
+        if not app.answered or app.report.wants <= app.kept.size:
             continue
         stays = fixed.get(name, NOTHING)
         expiring = app.expiring
         if expiring:
-            expiring = (expiring - stays) & left
-            left = left - expiring
-        if stays or expiring != app.expiring:
+            if stays:
+                expiring = expiring - stays
+            if not left.has(expiring):
+                expiring = left.part(expiring)
+            left.take(expiring)
+        if stays or expiring.size != app.expiring.size:
             app = replace(app, kept=app.kept + stays, expiring=expiring)
         if app.needs:
             out.extend(taker for taker in _of_app(app, view) if taker.most)
@@ -117,7 +120,11 @@ def takers_of(view: RoundView) -> list[Taker]:
 
 
 def _of_app(app: AppView, view: RoundView) -> Iterator[Taker]:
-    jobs = app.report.jobs or unlisted(app, view)
+    jobs = tuple(app.report.jobs) or unlisted(app, view)
+    if not app.kept and not app.expiring:
+        for i, job in enumerate(jobs):
+            yield Taker(app, job, i)
+        return
     kept = _dealt(app.kept, jobs, [job.max_gpus for job in jobs], view)
     room = [max(0, job.max_gpus - k.size) for job, k in zip(jobs, kept, strict=True)]
     own = _dealt(app.expiring, jobs, room, view)
