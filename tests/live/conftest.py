@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.ray_process import Driver, eventually, left_over, ray_cluster
+from themis_ray.live.journal_reader import read_journal
+from themis_ray.sim.replay import Replay
 
 NODES = [{"num_cpus": 2, "num_gpus": 2}, {"num_cpus": 2, "num_gpus": 2}]
 
@@ -20,17 +22,41 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture
-def arbiter(cluster: Any) -> Iterator[Callable[..., dict[str, Any]]]:
-    """Starts the arbiter with given options; afterwards nothing of ours may be left."""
+def journal(tmp_path: Path) -> Path:
+    """Where the arbiter of a test keeps its journal."""
+    return tmp_path / "journal.jsonl"
+
+
+@pytest.fixture
+def arbiter(cluster: Any, journal: Path) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Starts the arbiter with given options.
+
+    Afterwards nothing of ours may be left, and its journal must replay to the same decisions.
+    """
     import themis_ray
 
     def start(**options: Any) -> dict[str, Any]:
-        given = {"lease_s": 8.0, "notice_s": 1.5, "grace_s": 4.0, **options}
+        given = {
+            **{"lease_s": 8.0, "notice_s": 1.5, "grace_s": 4.0, "journal": str(journal)},
+            **options,
+        }
         return themis_ray.start(**given)
 
     yield start
     themis_ray.stop()
     eventually("all of ours is gone", lambda: not left_over(), 30)
+    check_replay(journal)
+
+
+def check_replay(journal: Path) -> None:
+    """Every decision of a live arbiter follows from the events in its journal."""
+    warnings: list[str] = []
+    replay = Replay()
+    for place, line in read_journal(journal, warnings.append):
+        replay.take(place, line)
+    assert [str(parting) for parting in replay.partings] == []
+    assert replay.events > 0
+    assert replay.skipped == 0
 
 
 @pytest.fixture

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import themis_ray
 from tests.ray_process import Driver, eventually
+from themis_ray.core.journal import Header
+from themis_ray.live.journal_reader import read_journal
 
 Start = Callable[..., dict[str, Any]]
 Drive = Callable[..., Driver]
@@ -55,7 +58,9 @@ def test_gpus_of_other_jobs_are_left_alone(arbiter: Start, drive: Drive) -> None
     eventually("its GPU can be leased now", lambda: leasable() == 4)
 
 
-def test_a_killed_arbiter_comes_back_and_trials_go_on(arbiter: Start, drive: Drive) -> None:
+def test_a_killed_arbiter_comes_back_and_trials_go_on(
+    arbiter: Start, drive: Drive, journal: Path
+) -> None:
     """Groups are detached, so running trials do not notice; waiting ones get theirs later."""
     import ray
     from ray.core.generated import gcs_pb2
@@ -74,3 +79,6 @@ def test_a_killed_arbiter_comes_back_and_trials_go_on(arbiter: Start, drive: Dri
     for entry in app.steps():
         done.setdefault(entry["trial"], []).append(entry["step"])
     assert all(steps == list(range(1, 61)) for steps in done.values())
+    # The second arbiter has gone on in the first one's journal, and waited for what was held.
+    headers = [x for _, x in read_journal(journal, lambda _: None) if isinstance(x, Header)]
+    assert [header.hold_until_s is not None for header in headers] == [False, True]

@@ -39,6 +39,7 @@ COMMANDS = {
         "reproduce", "reproduce", "Run the papers' evaluations, simulated; write a page."
     ),
     "profile": _Command("profile", "profile", "Measure how placement slows a model down, S(G)."),
+    "replay": _Command("replay", "replay", "Check a live cluster's journal, or ask it: what if?"),
     "doctor": _Command("doctor", "doctor", "Check this machine: Ray, gRPC, NVML, extras, access."),
 }
 

@@ -206,13 +206,18 @@ def _document(
 
 
 def _print_table(study: Study, policies: Mapping[str, Mapping[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     title = (
         f"{len(study.trace.apps)} apps, {study.trace.jobs} jobs of {study.trace.name} on "
         f"{study.cluster.name} ({study.cluster.cluster.gpus} GPUs); r by the {study.judge} judge"
     )
+    print_figures(title, policies)
+
+
+def print_figures(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """A table of the figures of some runs, by their names."""
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(title=title)
     columns = (
         ("max r", "max_r", 2),
@@ -231,6 +236,6 @@ def _print_table(study: Study, policies: Mapping[str, Mapping[str, Any]]) -> Non
     table.add_column("policy", no_wrap=True)
     for heading, _, _ in columns:
         table.add_column(heading, justify="right")
-    for name, figures in policies.items():
+    for name, figures in rows.items():
         table.add_row(name, *(number(figures[key], digits) for _, key, digits in columns))
     Console().print(table)

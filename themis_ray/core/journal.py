@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args, get_type_hints
 
 from themis_ray.core import events as ev
+from themis_ray.core.cluster import Machine
 from themis_ray.core.commands import (
     Command,
     CreateGroup,
@@ -54,6 +55,7 @@ class Header:
         hold_until_s: No round was held before this time, since the arbiter had been restarted.
         unit: What was leased.
         software: The version of the package that wrote it.
+        machines: The machines when this part began; empty in the first, which tells of them.
     """
 
     policy: str
@@ -66,6 +68,7 @@ class Header:
     hold_until_s: float | None = None
     unit: str = "GPU"
     software: str = ""
+    machines: tuple[Machine, ...] = ()
 
     @property
     def offset_s(self) -> float:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from themis_ray.core import events as ev
+from themis_ray.core.cluster import Machine
 from themis_ray.core.commands import Command
 from themis_ray.core.journal import Entry, Header, write_line
 
@@ -68,6 +69,7 @@ class Journal:
         self._waiting: queue.Queue[_Item | None] = queue.Queue(MOST_WAITING)
         self._file: BinaryIO | None = None
         self._bytes = 0
+        self._machines: tuple[Machine, ...] = ()
         self._thread = threading.Thread(target=self._run, name="themis-journal", daemon=True)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,6 +129,8 @@ class Journal:
 
     def _write(self, items: Sequence[_Item]) -> None:
         for item in items:
+            if isinstance(item[1], ev.ClusterChanged):
+                self._machines = item[1].machines
             self._put(write_line(Entry.of(*item)))
             if self._bytes > self._max_bytes:
                 self._set_aside(item[0])
@@ -155,8 +159,13 @@ class Journal:
         last = numbers[-1] if numbers else 0
         plain = self.path.with_name(f"{self.path.name}.{last + 1}")
         self.path.rename(plain)
-        wall_s = self._header.offset_s + now
-        self._header = replace(self._header, part=self._header.part + 1, now_s=now, wall_s=wall_s)
+        self._header = replace(
+            self._header,
+            part=self._header.part + 1,
+            now_s=now,
+            wall_s=self._header.offset_s + now,
+            machines=self._machines,
+        )
         self._open(self._header)
         packed = plain.with_name(plain.name + ".gz")
         # Under another name until it is whole: a reader takes whichever of the two is there.

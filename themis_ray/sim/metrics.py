@@ -44,21 +44,44 @@ def summary(
     GPU time given over that of the whole cluster from the first arrival to the last finish.
     """
     by_judge = {name: fairness(result, trace, name, seed) for name in JUDGES}
-    r = by_judge[judge]
     records = {record.id: record for record in result.apps}
+    in_order = [records[app.id] for app in trace.apps]
+    return figures_of(in_order, by_judge, judge, gpus=result.gpus, rounds=result.rounds)
+
+
+def figures_of(
+    records: Sequence[AppRecord],
+    by_judge: Mapping[Judge, Mapping[str, float]],
+    judge: Judge,
+    *,
+    gpus: int,
+    rounds: int,
+) -> dict[str, Any]:
+    """The figures of some apps, simulated or live.
+
+    Args:
+        records: What happened to them.
+        by_judge: r of each of them, by each judge.
+        judge: The judge whose r's the figures are of.
+        gpus: R_C.
+        rounds: Rounds held.
+    """
+    r = by_judge[judge]
     figures: dict[str, Any] = {"judge": judge}
-    figures |= _of_r(list(r.values()))
-    figures |= _of_times([records[app.id] for app in trace.apps], result.gpus)
-    figures["rounds"] = result.rounds
-    figures["max_r_by_judge"] = {name: max(values.values()) for name, values in by_judge.items()}
+    figures |= _of_r([r[record.id] for record in records])
+    figures |= _of_times(records, gpus)
+    figures["rounds"] = rounds
+    figures["max_r_by_judge"] = {
+        name: max(values[record.id] for record in records) for name, values in by_judge.items()
+    }
     figures["apps"] = [
         {
-            "id": app.id,
-            "r": r[app.id],
-            "jct_s": records[app.id].jct_s,
-            "gpu_hours": records[app.id].gpu_s / 3600,
+            "id": record.id,
+            "r": r[record.id],
+            "jct_s": record.jct_s,
+            "gpu_hours": record.gpu_s / 3600,
         }
-        for app in trace.apps
+        for record in records
     ]
     rounded: dict[str, Any] = _rounded(figures)
     return rounded

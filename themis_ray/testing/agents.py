@@ -54,6 +54,12 @@ class _Job:
             return None
         return self.since_s + self.left_gpu_s / self.spec.gpus
 
+    def left_at(self, now: float) -> float:
+        """GPU-seconds that are left; never quite none, until it is found to be done."""
+        if self.since_s is None:
+            return self.left_gpu_s
+        return max(1e-9, self.left_gpu_s - (now - self.since_s) * self.spec.gpus)
+
     def stop(self, now: float) -> None:
         """Bring the work left up to ``now``; the job does not run from here on."""
         if self.since_s is not None:
@@ -148,11 +154,23 @@ class SimpleAgent:
             wants=self.wants,
             gang=min((job.spec.gpus for job in self.live), default=1),
             jobs=tuple(
-                ev.JobReport(f"{self.app}/{i}", job.left_gpu_s, 1.0, job.spec.gpus, job.spec.gpus)
+                self._job_report(i, job, now)
                 for i, job in enumerate(self._jobs)
                 if job.left_gpu_s > 0
             ),
             pinned=_sum(held) if self.pinned else NOTHING,
+        )
+
+    def _job_report(self, index: int, job: _Job, now: float) -> ev.JobReport:
+        left, held = job.left_at(now), job.allocation if job.since_s is not None else NOTHING
+        return ev.JobReport(
+            id=f"{self.app}/{index}",
+            iterations_left=left,
+            serial_iter_s=1.0,
+            min_gpus=job.spec.gpus,
+            max_gpus=job.spec.gpus,
+            iterations_done=job.spec.work_gpu_s - left,
+            held=held,
         )
 
     # -- the loop's side ----------------------------------------------------------------------
