@@ -25,7 +25,7 @@ from themis_ray.core.commands import (
     SendOffer,
 )
 from themis_ray.core.explain import Reason, TrialGrows, TrialKeepsSize
-from themis_ray.core.slowdown import SlowdownTable
+from themis_ray.core.slowdown import SlowdownTable, skewed_priors
 from themis_ray.core.valuation import lay_out
 
 # An app gives GPUs back when they have been idle for so long: trials start within this time.
@@ -76,7 +76,14 @@ class Agent(Standing):
         self.content = False
 
     def trial_ran(
-        self, trial_id: str, now: float, iterations_done: float, iter_s: float | None
+        self,
+        trial_id: str,
+        now: float,
+        iterations_done: float,
+        iter_s: float | None,
+        *,
+        step_s: float | None = None,
+        skew: float | None = None,
     ) -> bool:
         """A trial has reported.
 
@@ -85,6 +92,8 @@ class Agent(Standing):
             now: The time.
             iterations_done: In its whole life.
             iter_s: Seconds of one iteration, as measured in the trial.
+            step_s: Seconds of a training step by the trial's own timer, if it has one.
+            skew: The largest tensor's share of what a step sends, if it has watched.
 
         Returns:
             Whether it is to pause now.
@@ -99,7 +108,10 @@ class Agent(Standing):
                 trial.timer.restart_s = 0.7 * trial.timer.restart_s + 0.3 * restart
         elif iter_s:
             # The first iterations of a lease are slow (caches, autotuning): passed over.
-            trial.timer.record(iter_s, self.signature(trial.allocation))
+            trial.timer.record(iter_s, self.signature(trial.allocation), step_s)
+        if skew is not None and skew != trial.skew:
+            trial.skew = skew
+            self._table(trial).priors = skewed_priors(skew)
         trial.iterations_done = iterations_done
         self.changed()
         self.errors.note(trial, self._finish_s(trial, now), now)
@@ -172,6 +184,7 @@ class Agent(Standing):
         self.n_avg, self.cluster_gpus = command.n_avg, command.cluster_gpus
         self.lease_s = command.lease_s
         self.racks.update(command.racks)
+        self.hear(command.measured)
         own = [
             t.allocation
             for t in self._by_precedence()

@@ -6,6 +6,7 @@ Whatever is worth an evaluation goes through the search's own answers (:mod:`.fo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from themis_ray.agent.forecast import Forecast
@@ -15,7 +16,7 @@ from themis_ray.core import events as ev
 from themis_ray.core.cluster import Allocation, Cluster, Level, Machine
 from themis_ray.core.commands import LeaseView
 from themis_ray.core.fairness import Ideal, ideal_time_s
-from themis_ray.core.slowdown import Signature, SlowdownTable
+from themis_ray.core.slowdown import MeasuredSlowdown, Signature, SlowdownTable
 from themis_ray.searchers.api import AppState, Search, TrialInfo
 
 # What an iteration is taken to last before the first has been timed. Any figure will do: it
@@ -81,6 +82,8 @@ class Standing:
         leases: Its leases, as last heard.
         racks: The rack of each machine, as far as heard.
         slowdowns: S(G) of each model.
+        shared: Models whose names mean the same to all apps: what is measured of them is told, and
+            what others have measured is heard.
         content: After idle GPUs were given back: it asks for no more than it uses, until a trial
             asks again.
         forecast: What the search's answers amount to.
@@ -97,6 +100,7 @@ class Standing:
     leases: tuple[LeaseView, ...] = ()
     racks: dict[str, str] = field(default_factory=dict)
     slowdowns: dict[str, SlowdownTable] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
     content: bool = False
     forecast: Forecast = field(default_factory=Forecast)
     _peak: int = 1
@@ -241,7 +245,21 @@ class Standing:
             pinned=total(
                 [t.allocation for t in self.trials.values() if t.holds and not t.preemptible]
             ),
+            measured=tuple(
+                MeasuredSlowdown(model, signature, s)
+                for model in sorted(self.shared & self.slowdowns.keys())
+                for signature, s in self.slowdowns[model].measured.items()
+            ),
         )
+
+    def hear(self, measured: Iterable[MeasuredSlowdown]) -> None:
+        """Other apps have measured S(G) of models that this one has too."""
+        for entry in measured:
+            if entry.model in self.shared & self.slowdowns.keys():
+                heard = self.slowdowns[entry.model].heard
+                if heard.get(entry.signature) != entry.s:
+                    heard[entry.signature] = entry.s
+                    self.changed()
 
     def trial_r(self, trial_id: str, now: float) -> float | None:
         """r of one trial by Equation 1; None before its first iteration has been timed."""
@@ -336,5 +354,6 @@ class Standing:
             waited_s=0.0 if trial.holds else max(0.0, now - trial.idle_since_s),
             slowdown=tuple(self._slowdown(size, level) for level in Level),
             restart_s=trial.timer.restart_s,
+            skew=trial.skew,
             spans=True,  # each GPU has a process of its own
         )

@@ -40,25 +40,29 @@ class IterationTimer:
     restart_s: float = 5.0
     _serial: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _single: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    _single_steps: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _placed: dict[Signature, deque[float]] = field(default_factory=dict)
 
-    def record(self, iter_s: float, signature: Signature) -> None:
+    def record(self, iter_s: float, signature: Signature, step_s: float | None = None) -> None:
         """Take in one iteration.
 
         Args:
             iter_s: Its duration, in seconds; non-positive values are passed over.
             signature: The GPUs that it ran on.
+            step_s: Seconds of a training step within it by the trial's own timer. Where there
+                is one it tells S(G): an iteration also evaluates and saves, as fast anywhere.
         """
         if not 0 < iter_s < float("inf"):
             return
         gpus = max(1, sum(signature.parts))
         if gpus == 1:
             self._single.append(iter_s)
-        elif self._single:
+            self._single_steps.append(step_s or iter_s)
+        elif self._single_steps:
             # Only a measurement on one GPU tells what part of the time is due to the placement.
             times = self._placed.setdefault(signature, deque(maxlen=WINDOW))
-            times.append(iter_s)
-            serial = statistics.median(self._single)
+            times.append(step_s or iter_s)
+            serial = statistics.median(self._single_steps)
             self.slowdown.record(signature, statistics.median(times) * gpus / serial)
         self._serial.append(iter_s * gpus / self.slowdown.s(signature))
 
@@ -91,6 +95,7 @@ class TrialState:
         idle_since_s: Since when it has had none.
         history: The GPUs of each of its groups, in words.
         last_result: What it last reported.
+        skew: The largest tensor's share of what a step sends; None until it is known.
     """
 
     id: str
@@ -113,6 +118,7 @@ class TrialState:
     reports_in_lease: int = 0
     grown_for: str = ""
     last_result: Mapping[str, Any] = field(default_factory=dict)
+    skew: float | None = None
 
     @property
     def iterations_left(self) -> float:

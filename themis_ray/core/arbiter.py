@@ -174,6 +174,7 @@ class Arbiter:
 
     def _reported(self, event: ev.Reported, now: float) -> None:
         app = self._app(event.app)
+        self.state.learn(event.report.measured)
         wanted_before = app.report.wants
         current = self.round
         if (
@@ -407,6 +408,7 @@ class Arbiter:
                     app.n_avg,
                     state.cluster.gpus,
                     self.config.lease_s,
+                    state.measured_of(state.apps[name]),
                 )
             )
         return True

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from themis_ray.core.cluster import Allocation
 from themis_ray.core.explain import Reason
+from themis_ray.core.slowdown import MeasuredSlowdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class SendOffer:
         n_avg: As in :class:`RequestReport`.
         cluster_gpus: R_C.
         lease_s: How long a lease won now would last.
+        measured: S(G) of the app's models as other apps have measured it.
     """
 
     app: str
@@ -73,6 +75,7 @@ class SendOffer:
     n_avg: float
     cluster_gpus: int
     lease_s: float
+    measured: tuple[MeasuredSlowdown, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

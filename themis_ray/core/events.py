@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from themis_ray.core.bids import BidTable
 from themis_ray.core.cluster import NOTHING, Allocation, Machine
+from themis_ray.core.slowdown import MeasuredSlowdown
 from themis_ray.errors import BidError
 
 
@@ -75,6 +76,7 @@ class AppReport:
             checkpoint: their leases are renewed without a round.
         elapsed_s: The app's age by its own count, as its r has it; None when that is the time
             since it joined.
+        measured: S(G) as its jobs have measured it, of models that other apps may have too.
     """
 
     r: float
@@ -85,6 +87,7 @@ class AppReport:
     jobs: tuple[JobReport, ...] = ()
     pinned: Allocation = NOTHING
     elapsed_s: float | None = None
+    measured: tuple[MeasuredSlowdown, ...] = ()
 
     def __post_init__(self) -> None:
         if math.isnan(self.r) or self.r < 0:

@@ -100,6 +100,15 @@ class Signature:
         return cls(tuple(part for part in parts if part), level)
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredSlowdown:
+    """S(G) of a model on a placement, as some app has measured it."""
+
+    model: str
+    signature: Signature
+    s: float
+
+
 @dataclass(slots=True)
 class SlowdownTable:
     """S(G) of one model.
@@ -107,10 +116,12 @@ class SlowdownTable:
     Attributes:
         priors: S by level, for placements that were never measured.
         measured: S by placement.
+        heard: S by placement, as others have measured it: counts where nothing was measured here.
     """
 
     priors: Mapping[Level, float] = field(default_factory=lambda: dict(PRIORS))
     measured: dict[Signature, float] = field(default_factory=dict)
+    heard: dict[Signature, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for level, s in self.priors.items():
@@ -120,26 +131,20 @@ class SlowdownTable:
     def s(self, signature: Signature) -> float:
         """S for a placement; 1 for one GPU or none.
 
-        A placement that was not measured itself takes the value of the most similar one with as
-        many GPUs as near to each other; only without such a one, the prior.
+        A placement that nobody has measured takes the value of the most similar one with as many
+        GPUs as near to each other; only without such a one, the prior. One's own measurements
+        come before those of others.
         """
         if signature.gpus <= 1:
             return 1.0
-        known = self.measured.get(signature)
-        if known is None:
-            known = self._similar(signature)
-        return self.priors.get(signature.level, 1.0) if known is None else known
-
-    def _similar(self, signature: Signature) -> float | None:
-        """S of the same number of GPUs, equally near, on other counts per machine."""
-        found = [
-            (abs(len(other.parts) - len(signature.parts)), -s)
-            for other, s in self.measured.items()
-            if other.gpus == signature.gpus
-            # Who knows no slots takes any group of GPUs on one machine for one.
-            and (other.level == signature.level or (other.together and signature.together))
-        ]
-        return -min(found)[1] if found else None
+        for known in (self.measured, self.heard):
+            if signature in known:
+                return known[signature]
+        for known in (self.measured, self.heard):
+            s = _similar(known, signature) if known else None
+            if s is not None:
+                return s
+        return self.priors.get(signature.level, 1.0)
 
     def record(self, signature: Signature, s: float) -> None:
         """Take a measured value; values below 1 (super-linear speed-up, noise) count as 1.
@@ -150,3 +155,15 @@ class SlowdownTable:
         if not 0 < s < float("inf"):
             raise InvalidInputError(f"measured slowdown {s}; use a positive number")
         self.measured[signature] = max(1.0, s)
+
+
+def _similar(known: Mapping[Signature, float], signature: Signature) -> float | None:
+    """S of the same number of GPUs, equally near, on other counts per machine."""
+    found = [
+        (abs(len(other.parts) - len(signature.parts)), -s)
+        for other, s in known.items()
+        if other.gpus == signature.gpus
+        # Who knows no slots takes any group of GPUs on one machine for one.
+        and (other.level == signature.level or (other.together and signature.together))
+    ]
+    return -min(found)[1] if found else None

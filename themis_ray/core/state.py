@@ -22,9 +22,13 @@ from themis_ray.core.events import AppReport
 from themis_ray.core.explain import CapacityLost, Handover, LeaseEnded, NotHeld, Reason
 from themis_ray.core.fairness import Contention
 from themis_ray.core.leases import GROUP_TRANSITIONS, Group, GroupState, Lease, Ledger
+from themis_ray.core.slowdown import MeasuredSlowdown, Signature
 
 # Of so many apps that have left it is remembered why.
 DEPARTED = 1000
+# Of so many models, and so many placements of each, it is remembered how slow they are.
+MODELS = 1000
+PLACEMENTS = 100
 
 
 @dataclass(slots=True)
@@ -73,6 +77,8 @@ class State:
     pending: dict[str, Lease] = field(default_factory=dict)
     waiting: dict[str, Group] = field(default_factory=dict)
     timers: list[tuple[float, str, str]] = field(default_factory=list)
+    # S(G) as apps have measured it, by model; kept when they leave.
+    slowdowns: dict[str, dict[Signature, float]] = field(default_factory=dict)
     # When leases end, the next one first, with what is out of date not taken out yet.
     ends: list[tuple[float, int, Lease]] = field(default_factory=list)
     _lease_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -85,6 +91,7 @@ class State:
         app.serial = next(self._app_serials)
         self.apps[app.id] = app
         self.departed.pop(app.id, None)
+        self.learn(app.report.measured)
 
     def leave(self, name: str, reason: Reason) -> None:
         """An app has left; of those that did long ago nothing is remembered."""
@@ -92,6 +99,32 @@ class State:
         self.departed[name] = reason
         if len(self.departed) > DEPARTED:
             del self.departed[next(iter(self.departed))]
+
+    # -- placement slowdowns ----------------------------------------------------------------
+
+    def learn(self, measured: Iterable[MeasuredSlowdown]) -> None:
+        """Remember what apps measure, the newest of each placement."""
+        for entry in measured:
+            known = self.slowdowns.setdefault(entry.model, {})
+            known.pop(entry.signature, None)
+            known[entry.signature] = entry.s
+            if len(known) > PLACEMENTS:
+                del known[next(iter(known))]
+            if len(self.slowdowns) > MODELS:
+                del self.slowdowns[next(iter(self.slowdowns))]
+
+    def measured_of(self, app: App) -> tuple[MeasuredSlowdown, ...]:
+        """What is known of an app's models beyond what it has told itself."""
+        if not self.slowdowns:
+            return ()
+        told = {(entry.model, entry.signature) for entry in app.report.measured}
+        models = sorted({job.model for job in app.report.jobs} & self.slowdowns.keys())
+        return tuple(
+            MeasuredSlowdown(model, signature, s)
+            for model in models
+            for signature, s in self.slowdowns[model].items()
+            if (model, signature) not in told
+        )
 
     # -- time -----------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from themis_ray.core.bids import BidRow, BidTable
-from themis_ray.core.cluster import Level
 from themis_ray.core.events import (
     AppLeft,
     AppReport,
@@ -22,17 +21,10 @@ from themis_ray.errors import BidError, ProtocolError
 from themis_ray.rpc._generated import themis_pb2 as pb
 from themis_ray.rpc.fields import from_allocation, name, number, some, to_allocation
 from themis_ray.rpc.messages import PROTOCOL_VERSION, DriverInfo, HeldGroup, RegisterRequest
+from themis_ray.rpc.slowdowns import LEVELS, LEVELS_BACK, from_measured, to_measured
 
 AgentEvent = Reported | BidReceived | GroupRequested | GroupReleased | GpusReturned | AppLeft
 """The events that an AGENT may send in a running session."""
-
-LEVELS = {
-    Level.SLOT: pb.LEVEL_SLOT,
-    Level.MACHINE: pb.LEVEL_MACHINE,
-    Level.RACK: pb.LEVEL_RACK,
-    Level.CLUSTER: pb.LEVEL_CLUSTER,
-}
-LEVELS_BACK = {wire: level for level, wire in LEVELS.items()}
 
 
 def agent_message(event: Event) -> pb.AgentMessage:
@@ -185,6 +177,7 @@ def _to_report(report: AppReport) -> pb.AppReport:
         ],
         pinned=to_allocation(report.pinned),
         elapsed_s=report.elapsed_s,
+        measured=to_measured(report.measured),
     )
 
 
@@ -198,6 +191,7 @@ def _from_report(message: pb.AppReport) -> AppReport:
         jobs=tuple(_from_job(job) for job in message.jobs),
         pinned=from_allocation(message.pinned),
         elapsed_s=_optional(message, "elapsed_s", "report"),
+        measured=from_measured(message.measured, "report.measured", BidError),
     )
 
 

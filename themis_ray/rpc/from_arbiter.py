@@ -17,6 +17,7 @@ from themis_ray.errors import ProtocolError
 from themis_ray.rpc._generated import themis_pb2 as pb
 from themis_ray.rpc.fields import from_allocation, name, number, to_allocation
 from themis_ray.rpc.messages import Failure, ReceivedReason, WelcomeInfo
+from themis_ray.rpc.slowdowns import from_measured, to_measured
 
 AppCommand = RequestReport | SendOffer | LeasesChanged | GroupRefused
 """The commands that are addressed to an AGENT."""
@@ -65,6 +66,7 @@ def _to_offer(command: SendOffer) -> pb.Offer:
         n_avg=command.n_avg,
         cluster_gpus=command.cluster_gpus,
         lease_s=command.lease_s,
+        measured=to_measured(command.measured),
     )
 
 
@@ -79,6 +81,7 @@ def _from_offer(message: pb.Offer, app: str) -> SendOffer:
         n_avg=number(message.n_avg, "offer.n_avg", ProtocolError, least=0, finite=True),
         cluster_gpus=message.cluster_gpus,
         lease_s=number(message.lease_s, "offer.lease_s", ProtocolError, least=0),
+        measured=from_measured(message.measured, "offer.measured", ProtocolError),
     )
 
 

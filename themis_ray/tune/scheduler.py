@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ray.tune.callback import Callback
@@ -22,10 +23,12 @@ from themis_ray.agent.trials import TrialPhase
 from themis_ray.core.fairness import Ideal
 from themis_ray.errors import ConfigError, ThemisError
 from themis_ray.live import client as live
+from themis_ray.profiling.profile_file import load_profiles
 from themis_ray.searchers.registry import search_for
 from themis_ray.tune import metrics, names
 from themis_ray.tune.horizon import iterations_of, trials_of
 from themis_ray.tune.lease_request import LeaseRequest
+from themis_ray.tune.measured import measured_in, model_of
 from themis_ray.tune.reports import Reports
 from themis_ray.tune.resources import TrialShape, check_cluster, check_range, shape_of
 from themis_ray.tune.session import Session
@@ -55,6 +58,8 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         preempt_without_checkpoint: Take GPUs from trials that save no checkpoint too; they start
             again from nothing.
         ideal: Which T_id r is measured against, ``"paper"`` or ``"exclusive"``.
+        profiles: A file of ``themis profile``: S(G) of the models that trials name in
+            ``config["model"]``, until they have measured their own.
         **arbiter: Options for the arbiter, if none runs yet and one is started here; see
             :class:`themis_ray.config.ArbiterOptions`.
 
@@ -73,6 +78,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         iterations_per_trial: int | None = None,
         preempt_without_checkpoint: bool = False,
         ideal: Ideal = "paper",
+        profiles: str | Path | None = None,
         **arbiter: Any,
     ) -> None:
         super().__init__()
@@ -94,6 +100,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             preempt_without_checkpoint=preempt_without_checkpoint,
         )
         self.iterations_per_trial = iterations_per_trial
+        self._profiles = load_profiles(profiles) if profiles is not None else None
         self._arbiter_options = arbiter
         self._session: Session | None = None
         self._shape: TrialShape | None = None
@@ -149,6 +156,8 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         self.settings.trial_min = self._shape.smallest
         self.settings.trial_max = self._shape.largest
         agent = Agent(self.settings, started_s=time.monotonic())
+        if self._profiles is not None:
+            agent.slowdowns.update(self._profiles.tables())
         agent.use(self.search)
         if self.search.note():
             self._tell_once("search", f"{self.app}: {self.search.note()}")
@@ -186,7 +195,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             )
         with self._deciding():
             agent = session.agent
-            state = agent.add_trial(trial.trial_id, total, trial.trainable_name)
+            state = agent.add_trial(trial.trial_id, total, model_of(trial, agent.shared))
             state.iterations_done = float((trial.last_result or {}).get(_ITERATION, 0))
             agent.to_come, agent.concurrency = trials_of(tune_controller)
             self.base.on_trial_add(tune_controller, trial)
@@ -350,7 +359,11 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
                     "ThemisScheduler(preempt_without_checkpoint=True)",
                 )
             return agent.trial_ran(
-                trial.trial_id, time.monotonic(), iteration, result.get("time_this_iter_s")
+                trial.trial_id,
+                time.monotonic(),
+                iteration,
+                result.get("time_this_iter_s"),
+                **measured_in(result),
             )
 
     def _preemptible(self, trial: Trial, checkpointed: float | None) -> bool:

@@ -115,7 +115,7 @@ class HeldGroup(_message.Message):
     def __init__(self, group: _Optional[str] = ..., placement_group_id: _Optional[str] = ..., allocation: _Optional[_Union[Allocation, _Mapping]] = ...) -> None: ...
 
 class AppReport(_message.Message):
-    __slots__ = ("r", "t_shared_s", "t_ideal_s", "wants", "gang", "jobs", "pinned", "elapsed_s")
+    __slots__ = ("r", "t_shared_s", "t_ideal_s", "wants", "gang", "jobs", "pinned", "elapsed_s", "measured")
     R_FIELD_NUMBER: _ClassVar[int]
     T_SHARED_S_FIELD_NUMBER: _ClassVar[int]
     T_IDEAL_S_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class AppReport(_message.Message):
     JOBS_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
     r: float
     t_shared_s: float
     t_ideal_s: float
@@ -132,7 +133,20 @@ class AppReport(_message.Message):
     jobs: _containers.RepeatedCompositeFieldContainer[JobReport]
     pinned: Allocation
     elapsed_s: float
-    def __init__(self, r: _Optional[float] = ..., t_shared_s: _Optional[float] = ..., t_ideal_s: _Optional[float] = ..., wants: _Optional[int] = ..., gang: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., pinned: _Optional[_Union[Allocation, _Mapping]] = ..., elapsed_s: _Optional[float] = ...) -> None: ...
+    measured: _containers.RepeatedCompositeFieldContainer[MeasuredSlowdown]
+    def __init__(self, r: _Optional[float] = ..., t_shared_s: _Optional[float] = ..., t_ideal_s: _Optional[float] = ..., wants: _Optional[int] = ..., gang: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., pinned: _Optional[_Union[Allocation, _Mapping]] = ..., elapsed_s: _Optional[float] = ..., measured: _Optional[_Iterable[_Union[MeasuredSlowdown, _Mapping]]] = ...) -> None: ...
+
+class MeasuredSlowdown(_message.Message):
+    __slots__ = ("model", "parts", "level", "s")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    S_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    parts: _containers.RepeatedScalarFieldContainer[int]
+    level: Level
+    s: float
+    def __init__(self, model: _Optional[str] = ..., parts: _Optional[_Iterable[int]] = ..., level: _Optional[_Union[Level, str]] = ..., s: _Optional[float] = ...) -> None: ...
 
 class JobReport(_message.Message):
     __slots__ = ("id", "iterations_left", "serial_iter_s", "min_gpus", "max_gpus", "iterations_done", "attained_gpu_s", "model", "loss_decrease", "held", "started_ago_s", "waited_s", "skew", "slowdown", "restart_s", "spans")
@@ -259,7 +273,7 @@ class ReportRequest(_message.Message):
     def __init__(self, round_id: _Optional[int] = ..., kept: _Optional[_Union[Allocation, _Mapping]] = ..., n_avg: _Optional[float] = ..., cluster_gpus: _Optional[int] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("round_id", "offer", "kept", "expiring", "racks", "n_avg", "cluster_gpus", "lease_s")
+    __slots__ = ("round_id", "offer", "kept", "expiring", "racks", "n_avg", "cluster_gpus", "lease_s", "measured")
     class RacksEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -275,6 +289,7 @@ class Offer(_message.Message):
     N_AVG_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_GPUS_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
     round_id: int
     offer: Allocation
     kept: Allocation
@@ -283,7 +298,8 @@ class Offer(_message.Message):
     n_avg: float
     cluster_gpus: int
     lease_s: float
-    def __init__(self, round_id: _Optional[int] = ..., offer: _Optional[_Union[Allocation, _Mapping]] = ..., kept: _Optional[_Union[Allocation, _Mapping]] = ..., expiring: _Optional[_Union[Allocation, _Mapping]] = ..., racks: _Optional[_Mapping[str, str]] = ..., n_avg: _Optional[float] = ..., cluster_gpus: _Optional[int] = ..., lease_s: _Optional[float] = ...) -> None: ...
+    measured: _containers.RepeatedCompositeFieldContainer[MeasuredSlowdown]
+    def __init__(self, round_id: _Optional[int] = ..., offer: _Optional[_Union[Allocation, _Mapping]] = ..., kept: _Optional[_Union[Allocation, _Mapping]] = ..., expiring: _Optional[_Union[Allocation, _Mapping]] = ..., racks: _Optional[_Mapping[str, str]] = ..., n_avg: _Optional[float] = ..., cluster_gpus: _Optional[int] = ..., lease_s: _Optional[float] = ..., measured: _Optional[_Iterable[_Union[MeasuredSlowdown, _Mapping]]] = ...) -> None: ...
 
 class Leases(_message.Message):
     __slots__ = ("leases", "reason")
