@@ -201,6 +201,7 @@ class SuccessiveHalving(FIFOScheduler, PhaseSearch):  # type: ignore[misc]  # ra
         bracket = self._bracket_of.get(trial.trial_id)
         if bracket is None or trial.trial_id not in bracket.members:
             return str(TrialScheduler.STOP)
+        self._ready.discard(trial.trial_id)
         self._note(bracket, trial.trial_id, result)
         if trial.trial_id not in bracket.arrived:
             return str(TrialScheduler.CONTINUE)

@@ -41,6 +41,7 @@ class Forecast:
         phases: The phases still to do, the current one first; one for a remaining-type search.
         current: The jobs of the current phase, without GPUs: those that exist have ids.
         past: The phases that are over.
+        limits: The fewest and the most GPUs of each trial of the current phase.
     """
 
     search: Search = field(default_factory=AllTrials)
@@ -48,6 +49,7 @@ class Forecast:
     phases: tuple[PhaseSum, ...] = ()
     current: tuple[JobInfo, ...] = ()
     past: list[PhaseSum] = field(default_factory=list)
+    limits: dict[str, tuple[int, int]] = field(default_factory=dict)
     _seen: AppState | None = None
     _times: dict[tuple[int, Level], float] = field(default_factory=dict)
     _shares: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -90,6 +92,7 @@ class Forecast:
             raise AdapterError(f"{search!r} is neither a PhaseSearch nor a RemainingSearch")
         self.phases = tuple(_sum_up(phase, app.concurrency) for phase in jobs if phase)
         self.current = tuple(jobs[0]) if jobs else ()
+        self.limits = {job.id: (job.min_gpus, job.max_gpus) for job in self.current if job.id}
 
     def _distrust(self, error: Exception) -> None:
         name = type(self.search).__name__
@@ -151,10 +154,6 @@ class Forecast:
             jobs = self.search.jobs_remaining((gpus,))
         sizes = [sum(job.gpus) for job in checked(self.search, jobs, (gpus,))]
         return tuple(sorted((size for size in sizes if size), reverse=True))
-
-    def limits(self) -> dict[str, tuple[int, int]]:
-        """The fewest and the most GPUs of each trial in the current phase."""
-        return {job.id: (job.min_gpus, job.max_gpus) for job in self.current if job.id}
 
     def precedence(self, *, starting: bool) -> dict[str, float]:
         """Trials with a smaller figure get GPUs first, and give them up last.

@@ -153,9 +153,9 @@ class Standing:
         )
 
     def limits(self, trial_id: str) -> tuple[int, int]:
-        """The fewest and the most GPUs of a trial at present."""
+        """The fewest and the most GPUs of a trial, as of the last :meth:`look`."""
         own = (self.settings.trial_min, self.settings.trial_max)
-        return self.look().limits().get(trial_id, own)
+        return self.forecast.limits.get(trial_id, own)
 
     # -- what follows -------------------------------------------------------------------------
 
@@ -165,14 +165,14 @@ class Standing:
         used = sum(t.allocation.size for t in active if t.holds)
         if self.content:
             return used
-        limits = self.look().limits()
-        most = {t.id: limits.get(t.id, (1, self.settings.trial_max))[1] for t in active}
+        self.look()
         more = self.to_come and min(self.to_come, max(0.0, self.concurrency - len(active)))
         wants = int(more) * self._next_trial_max()
         for trial in active:
             # A running trial would have to restart to use more: it asks only if that pays.
             grows = trial.phase is not TrialPhase.RUNNING or self.worth_growing(trial)
-            wants += max(most[trial.id], trial.allocation.size) if grows else trial.allocation.size
+            most = self.limits(trial.id)[1] if grows else 0
+            wants += max(most, trial.allocation.size)
         return max(used, min(wants, max(1, self.cluster_gpus)))
 
     def _next_trial_max(self) -> int:
