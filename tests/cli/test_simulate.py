@@ -151,3 +151,26 @@ def test_a_missing_plotly_is_named_before_the_run(
     with pytest.raises(MissingExtraError, match=r"themis_ray\[plot\]"):
         sim_plots.check_plotly()
     assert run(*files, "--plot", str(tmp_path / "p.html")).exit_code == 1
+
+
+def test_measured_profiles_take_the_place_of_the_clusters(files: list[str], tmp_path: Path) -> None:
+    """Twelve hundred GPU-seconds on two GPUs of a rack: S of 1.3 by the cluster, 3 as measured."""
+    trace = tmp_path / "one.csv"
+    trace.write_text(TRACE.splitlines()[0] + "\nc,0,0,single,vgg16,4,1200,1,4\n")
+    profile = tmp_path / "p.yaml"
+    profile.write_text(
+        "models: {vgg16: {measured: [{placement: 2+2/rack, iter_s: 1, slowdown: 3}]}}"
+    )
+    arguments = [*files[:2], "--trace", str(trace), "--policy", "best-effort", "--json"]
+    times = []
+    for more in ([], ["--profiles", str(profile)]):
+        result = run(*arguments, "--restart", "0", *more)
+        assert result.exit_code == 0, result.output
+        times.append(json.loads(result.stdout)["policies"]["best-effort"]["makespan_s"])
+    assert times == [pytest.approx(1200 * 1.3 / 4), pytest.approx(1200 * 3 / 4)]
+
+
+def test_a_wrong_profile_file_is_bad_input(files: list[str], tmp_path: Path) -> None:
+    result = run(*files, "--profiles", str(tmp_path / "none.yaml"))
+    assert result.exit_code == 2
+    assert "themis profile MODEL" in result.output
