@@ -81,3 +81,21 @@ def test_the_policy_gets_the_options_that_it_takes() -> None:
     ).make_policy()
     assert isinstance(policy, ThemisPaper)
     assert (policy.fairness_knob, policy.min_bidders, policy.seed) == (Fraction(7, 10), 2, 3)
+
+
+def test_a_journal_is_a_path_that_means_the_same_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert load_options(environ={}).journal == "auto"
+    for given, path in (
+        ("off", "off"),
+        ("auto", "auto"),
+        ("j.jsonl", str(tmp_path / "j.jsonl")),
+        ("~/j", "/home/somebody/j"),
+        ("/var/j", "/var/j"),
+    ):
+        assert load_options(environ={}, journal=given).journal == path
+    with pytest.raises(ConfigError, match=r"journal: .*name a file, or use auto or off"):
+        load_options(environ={}, journal=" ")

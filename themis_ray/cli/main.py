@@ -40,6 +40,7 @@ COMMANDS = {
     ),
     "profile": _Command("profile", "profile", "Measure how placement slows a model down, S(G)."),
     "replay": _Command("replay", "replay", "Check a live cluster's journal, or ask it: what if?"),
+    "timeline": _Command("timeline", "timeline", "Draw who held which GPUs when, from a journal."),
     "doctor": _Command("doctor", "doctor", "Check this machine: Ray, gRPC, NVML, extras, access."),
 }
 
