@@ -348,9 +348,7 @@ class Arbiter:
         if not soon and not settled:
             return False  # all that was near its end has been renewed, and nothing has changed
         pool = rounds.put_up(state, soon)
-        if not pool or not any(
-            app.report.wants > rounds.kept(state, app, soon).size for app in state.apps.values()
-        ):
+        if not pool or not any(rounds.short(app, soon) for app in state.apps.values()):
             rounds.give_notice(state, soon, now)
             return False
         self._ask(pool, soon, now)

@@ -80,6 +80,8 @@ def expiring(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
 
 def kept(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
     """GPUs that an app holds or awaits whatever the round decides."""
+    if not app.leases:
+        return NOTHING
     staying = [x for x in app.leases.values() if not x.final and x.id not in leases]
     if not staying:
         return NOTHING
@@ -88,11 +90,11 @@ def kept(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
     return total(gpus for lease in staying for gpus in (lease.held, lease.pending))
 
 
-def short(app: App) -> bool:
-    """Whether an app wants more GPUs than it holds or awaits with no end in sight."""
+def short(app: App, leases: Mapping[str, Lease] | None = None) -> bool:
+    """Whether an app wants more GPUs than it holds or awaits, some leases not counted."""
     wants = app.report.wants
     for lease in app.leases.values():
-        if not lease.final:
+        if not lease.final and not (leases and lease.id in leases):
             wants -= lease.held.size + lease.pending.size
     return wants > 0
 

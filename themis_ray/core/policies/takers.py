@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from themis_ray.core.cluster import NOTHING, Allocation, Level
@@ -119,17 +119,14 @@ def takers_of(view: RoundView) -> list[Taker]:
     return out
 
 
-def _of_app(app: AppView, view: RoundView) -> Iterator[Taker]:
+def _of_app(app: AppView, view: RoundView) -> list[Taker]:
     jobs = tuple(app.report.jobs) or unlisted(app, view)
     if not app.kept and not app.expiring:
-        for i, job in enumerate(jobs):
-            yield Taker(app, job, i)
-        return
+        return [Taker(app, job, i) for i, job in enumerate(jobs)]
     kept = _dealt(app.kept, jobs, [job.max_gpus for job in jobs], view)
     room = [max(0, job.max_gpus - k.size) for job, k in zip(jobs, kept, strict=True)]
     own = _dealt(app.expiring, jobs, room, view)
-    for i, job in enumerate(jobs):
-        yield Taker(app, job, i, kept[i], own[i])
+    return [Taker(app, job, i, kept[i], own[i]) for i, job in enumerate(jobs)]
 
 
 def _dealt(
