@@ -113,9 +113,9 @@ CONSTANT = Family("constant", (), (), _constant)
 FAMILIES: tuple[Family, ...] = (
     Family("power", (np.log(0.6),), (0.7,), _power),
     Family("shifted power", (np.log(1.0), np.log(0.3)), (0.7, 1.0), _shifted_power),
-    Family("exponential", (np.log(3.0),), (0.8,), _exponential),
-    Family("weibull", (np.log(3.0), np.log(0.8)), (0.8, 0.5), _weibull),
-    Family("mmf", (np.log(5.0), np.log(1.2)), (1.2, 0.5), _mmf),
+    Family("exponential", (np.log(1.0),), (1.3,), _exponential),
+    Family("weibull", (np.log(1.0), np.log(0.9)), (1.3, 0.6), _weibull),
+    Family("mmf", (np.log(1.5), np.log(1.2)), (1.5, 0.6), _mmf),
     Family("ilog2", (), (), _ilog2),
     CONSTANT,
 )

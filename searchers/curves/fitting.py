@@ -22,7 +22,7 @@ MOST_POINTS = 80
 """Longer curves are averaged down to so many points: a fit's time must not grow with the curve."""
 
 # Deviations in the curve's own scale (what it has gained so far, or what its peers have).
-_LEVEL_SPREAD = 0.6  # of what is still to be gained: as much again would not surprise
+_LEVEL_SPREAD = 1.5  # of what is still to be gained: as much again would not surprise
 _GAIN_SPREAD = 2.0
 _LEAST_NOISE = 2e-3
 # Recent reports count more: a shape that fits the start need not fit the end.

@@ -33,14 +33,20 @@ class ModelError:
         of_scale: Part that is always there, as a share of the curve's whole movement.
         freedom: Degrees of freedom of the variate.
         calming: The noise of single reports to come, as a share of what it was lately.
+        surprise: The share of futures, per doubling of the trial's age, in which it takes off at
+            some time and gains as much again as it has moved on the average: curves with a long
+            plateau at their start exist, and on the plateau nothing tells.
+        most_surprise: Never more than this share.
     """
 
-    of_noise: float = 0.5
-    of_gain: float = 0.3
-    of_recent: float = 0.2
-    of_scale: float = 0.02
+    of_noise: float = 0.4
+    of_gain: float = 0.8
+    of_recent: float = 0.3
+    of_scale: float = 0.03
     freedom: float = 4.0
-    calming: float = 0.6
+    calming: float = 0.3
+    surprise: float = 0.1
+    most_surprise: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -173,6 +179,8 @@ def forecast(
     )
     odd = rng.standard_t(error.freedom, size=(draws, 1))
     curves = curves + odd * wide * np.sqrt(ahead)
+    share = min(error.most_surprise, error.surprise * float(ahead[-1]))
+    curves = curves - _surprises(curves.shape, share, rng)
     reports = curves + rng.normal(0.0, error.calming * fit.noise, curves.shape)
     low, high = (
         limits if fit.mode == "min" else tuple(None if x is None else -x for x in limits[::-1])
@@ -180,6 +188,15 @@ def forecast(
     ends = (-math.inf if low is None else low, math.inf if high is None else high)
     back = [np.clip(fit.origin + fit.scale * x, *ends) for x in (curves, reports)]
     return Forecast(fit, at, back[0], back[1])
+
+
+def _surprises(shape: tuple[int, ...], share: float, rng: np.random.Generator) -> Array:
+    """What futures gain, in the curve's own scale, beyond what any shape would tell."""
+    draws, count = shape
+    takes_off = rng.random(draws) < share
+    start = rng.random((draws, 1))
+    passed = np.clip((np.arange(1, count + 1) / count - start) / (1.0 - start), 0.0, 1.0)
+    return np.asarray((takes_off * rng.exponential(1.0, draws))[:, None] * passed)
 
 
 def _ahead(last: float, until: float) -> Array:

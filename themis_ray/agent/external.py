@@ -34,6 +34,7 @@ from themis_ray.errors import ConfigError, ProtocolError, ThemisError
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
 
+    from themis_ray.searchers.api import Search
     from themis_ray.tune.session import Session
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class ExternalApp:
         per_gpu: Resources that go with each GPU, other than the GPU itself.
         min_gpus: The fewest GPUs of a job.
         max_gpus: The most GPUs of a job.
+        search: Tells what GPUs are worth to the search (``themis_ray.searchers.api``); all jobs
+            are taken to run to their ends when None.
         model: Jobs of one model share what is measured about placements.
         weight: Twice the weight is twice the fair share.
         ideal: Which T_id r is measured against, ``"paper"`` or ``"exclusive"``.
@@ -76,6 +79,7 @@ class ExternalApp:
         per_gpu: Mapping[str, float] | None = None,
         min_gpus: int = 1,
         max_gpus: int = 1,
+        search: Search | None = None,
         model: str = "",
         weight: float = 1.0,
         ideal: Ideal = "paper",
@@ -93,6 +97,7 @@ class ExternalApp:
         self.at_once = float("inf") if at_once is None else float(at_once)
         self.per_gpu = {"CPU": 1.0} if per_gpu is None else dict(per_gpu)
         self.model = model
+        self.search = search
         self._settings = AgentSettings(name, weight, min_gpus, max_gpus, ideal)
         self._arbiter = arbiter
         self._session: Session | None = None
@@ -131,6 +136,8 @@ class ExternalApp:
             self.bundle["CPU"] = self.bundle.get("CPU") or 1.0
         agent = Agent(self._settings, started_s=time.monotonic())
         agent.to_come, agent.concurrency = self.jobs, self.at_once
+        if self.search is not None:
+            agent.use(self.search)
         session = Session(agent, {k: v for k, v in self.bundle.items() if k != "GPU"})
         welcome = session.open()
         try:
