@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .models import ModelSpec
     from .sampler import ElasticSampler
     from .trainable import ImageClassifierTrainable, train_image_classifier
+    from .warm_start import warm_runtime_env
 
 _HOME = {
     "DatasetSpec": "data",
@@ -40,6 +41,7 @@ _HOME = {
     "load_checkpoint": "checkpoint",
     "save_checkpoint": "checkpoint",
     "train_image_classifier": "trainable",
+    "warm_runtime_env": "warm_start",
 }
 
 # What a module of this package may fail to import, by the name a user would install.
@@ -54,6 +56,7 @@ __all__ = [
     "load_checkpoint",
     "save_checkpoint",
     "train_image_classifier",
+    "warm_runtime_env",
 ]
 
 

@@ -395,9 +395,10 @@ class ElasticTrainer:
         """Start the ranks again in the same lease, from the newest snapshot."""
         assert self._group is not None
         if not self._group.worth_a_restart or self._restarts_left == 0:
-            again = f" ({self._max_restarts} restarts before)" if self._max_restarts else ""
-            self._give_up(f"{reason}{again}")
-            raise WorkerDiedError(f"{reason}{again}")
+            before = self._max_restarts - self._restarts_left
+            text = f"{reason} ({before} restarts before)" if before else reason
+            self._give_up(text)
+            raise WorkerDiedError(text)
         self._restarts_left -= 1
         self._replica.detach()
         self._formed = self._attached = False

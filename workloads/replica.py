@@ -258,7 +258,10 @@ def _configure_process(spec: JobSpec, device: Any) -> None:
         torch.cuda.set_device(device)
         # Before the random streams are seeded: they include the GPU's only from here on.
         torch.cuda.init()
-    threads = spec.num_threads or (1 if device.type == "cpu" else None)
+    # Ray's word on a GPU's process; one that started warm read the variable before Ray set it.
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    default = 1 if device.type == "cpu" else int(given) if given.isdigit() else None
+    threads = spec.num_threads or default
     if threads is not None:
         # Otherwise each of several processes on a machine starts a thread for every core.
         torch.set_num_threads(threads)
