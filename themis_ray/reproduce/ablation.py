@@ -11,13 +11,13 @@ from themis_ray.reproduce.claims import least
 from themis_ray.reproduce.fairness import TESTBED
 from themis_ray.reproduce.figure import Claim, Figure
 from themis_ray.reproduce.mechanism import FAIR_SHARE, MAX_FLUID, mechanism_values
-from themis_ray.reproduce.runs import Plain, Run
+from themis_ray.reproduce.runs import Plain, Run, options_of
 from themis_ray.reproduce.sizes import Sizes
 
 POLICY = "themis"
 DEFAULT = "themis"
 # Not part of the mechanism.
-NOT_VARIED = frozenset({"seed", "timeout_s", "restart_s", "name"})
+NOT_VARIED = frozenset({"seed", "timeout_s", "restart_s"})
 # What numbers are tried besides the default; others are halved and doubled.
 TRIED: Mapping[str, tuple[Plain, ...]] = {
     "beta": (0.0, 1.0, 2.0, 4.0, 8.0),
@@ -32,13 +32,12 @@ def variants(policy: str = POLICY) -> dict[str, tuple[tuple[str, Plain], ...]]:
     A switch is turned, of a choice all others are taken, and numbers are as in :data:`TRIED`. An
     option that is added to the policy is so varied without a change here.
     """
-    kind = POLICIES[policy]
-    hints = get_type_hints(kind)
+    hints = get_type_hints(POLICIES[policy])
     out: dict[str, tuple[tuple[str, Plain], ...]] = {}
-    for name, field in getattr(kind, "__dataclass_fields__", {}).items():
+    for name, default in options_of(policy).items():
         if name in NOT_VARIED:
             continue
-        for value in _others(name, field.default, hints[name]):
+        for value in _others(name, default, hints[name]):
             out[f"{name} = {value}"] = ((name, value),)
     return out
 

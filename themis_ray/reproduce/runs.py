@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from themis_ray.core.policies import POLICIES, Policy, make_policy
 from themis_ray.core.settings import ArbiterConfig
-from themis_ray.errors import ConfigError, InvalidInputError, ThemisError
+from themis_ray.errors import InvalidInputError, ThemisError
 from themis_ray.reproduce.outcome import Outcome, outcome_of
 from themis_ray.sim.cluster_file import MoveCost, SimCluster, load_cluster, parse_cluster
 from themis_ray.sim.generate import generate, is_spec
@@ -102,6 +103,7 @@ def _cluster_file(name: str) -> Path:
     return CLUSTERS / f"{name}.yaml"
 
 
+@cache
 def cluster_of(name: str) -> SimCluster:
     """A cluster by name."""
     if name == ONE_LARGE["name"]:
@@ -125,14 +127,20 @@ def policy_of(run: Run, trace: Trace) -> Policy:
     Raises:
         ConfigError: The policy takes no such option, or not with this value.
     """
-    takes = getattr(POLICIES.get(run.policy), "__dataclass_fields__", {})
+    takes = options_of(run.policy)
     options: dict[str, Any] = {"seed": run.seed} if "seed" in takes else {}
     if "services" in takes:
         options["services"] = services_of(trace)
     for name, value in run.options:
-        exact = name in takes and isinstance(takes[name].default, Fraction)
+        exact = isinstance(takes.get(name), Fraction)
         options[name] = Fraction(str(value)) if exact else value
     return make_policy(run.policy, **options)
+
+
+def options_of(policy: str) -> dict[str, Any]:
+    """The options that a policy takes, with their defaults."""
+    kind: Any = POLICIES.get(policy)
+    return {field.name: field.default for field in fields(kind)} if is_dataclass(kind) else {}
 
 
 def services_of(trace: Trace) -> tuple[float, ...]:
@@ -186,15 +194,3 @@ def execute(run: Run) -> Outcome:
     document = outcome_of(result, trace, run.seed)
     document["seconds"] = time.process_time() - began
     return Outcome(document)
-
-
-def options_of(policy: str) -> dict[str, Any]:
-    """A policy's options with their defaults.
-
-    Raises:
-        ConfigError: No such policy.
-    """
-    if policy not in POLICIES:
-        raise ConfigError(f"no policy {policy!r}; there are: {', '.join(POLICIES)}")
-    fields = getattr(POLICIES[policy], "__dataclass_fields__", {})
-    return {name: field.default for name, field in fields.items()}

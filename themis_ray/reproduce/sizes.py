@@ -18,7 +18,8 @@ class Sizes:
         philly_apps: Jobs of the large workload of Tiresias' Table 5.
         length: Jobs are so many times as long as published.
         jobs: THEMIS' apps have so many times as many jobs.
-        tiresias_length: The same for Tiresias' testbed workload.
+        tiresias_jobs: The first so many jobs of Tiresias' testbed workload.
+        tiresias_length: They are so many times as long as published.
         trace_apps: The first so many apps of each trace file.
         knobs: Values of f in the sweep.
         leases_min: Leases in the sweep, minutes.
@@ -34,6 +35,7 @@ class Sizes:
     philly_apps: int
     length: float
     jobs: float
+    tiresias_jobs: int
     tiresias_length: float
     trace_apps: int
     knobs: tuple[float, ...]
@@ -63,7 +65,8 @@ class Sizes:
             f"paper's 31), the sweeps {self.sweep_apps}, the Philly-shaped workload "
             f"{self.philly_apps} jobs, each trace file its first {self.trace_apps} apps. Tasks are "
             f"{self.length:g} times as long as published, and apps have {self.jobs:g} times as "
-            f"many jobs; Tiresias' jobs are {self.tiresias_length:g} times as long."
+            f"many jobs; Tiresias' {self.tiresias_jobs} jobs are {self.tiresias_length:g} times as "
+            "long."
         )
 
 
@@ -78,6 +81,7 @@ SIZES: Mapping[str, Sizes] = {
             philly_apps=60,
             length=0.1,
             jobs=0.12,
+            tiresias_jobs=60,
             tiresias_length=0.05,
             trace_apps=12,
             knobs=(0.0, 0.8, 1.0),
@@ -94,6 +98,7 @@ SIZES: Mapping[str, Sizes] = {
             philly_apps=1000,
             length=1.0,
             jobs=1.0,
+            tiresias_jobs=480,
             tiresias_length=1.0,
             trace_apps=60,
             knobs=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0),
@@ -109,6 +114,7 @@ SIZES: Mapping[str, Sizes] = {
             philly_apps=5000,
             length=1.0,
             jobs=1.0,
+            tiresias_jobs=480,
             tiresias_length=1.0,
             trace_apps=500,
             knobs=(0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),

@@ -31,7 +31,7 @@ EVEN_LENGTHS = (
 
 
 def testbed_trace(sizes: Sizes) -> str:
-    """The 480 jobs; shorter ones come faster, so that the load is the same."""
+    """Up to 480 jobs; shorter ones come faster, so that the load is the same."""
     return f"tiresias:length={sizes.tiresias_length:g},contention={1 / sizes.tiresias_length:g}"
 
 
@@ -55,6 +55,7 @@ def _on_testbed(
                 options=tiresias_options(name, length),
                 seed=seed,
                 restart_s=restart_s * length,
+                first=sizes.tiresias_jobs,
             )
             for name in policies
         }
