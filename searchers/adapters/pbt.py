@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ray.tune.schedulers import PopulationBasedTraining
 
-from ..api import AllTrials, TrialInfo
+from ..api import AllTrials
 from ..registry import register
 from .phased import PhasedAdapter, Phases
 
@@ -23,32 +24,21 @@ class SynchronousPopulationAdapter(PhasedAdapter):
 
     def phases(self) -> Phases:
         """From one meeting to the next, and after the last to the end."""
-        live = list(self.app.live)
-        if not live:
-            return []
+        members = [*self.app.live, *[self.app.typical()] * self.app.to_come]
+        ends = [[trial.job().iterations_remaining] for trial in members]
         meeting = float(self.scheduler._next_perturbation_sync)
         interval = float(self.scheduler._perturbation_interval)
-        phases: Phases = []
-        done = {trial.id: 0.0 for trial in live}
-        for k in range(MEETINGS):
-            jobs = []
-            for trial in live:
-                job = self.until(trial, meeting + k * interval)
-                jobs.append(_less(trial, job.iterations_remaining, done))
+        for trial, end in zip(members, ends, strict=True):
+            until = (self.until(trial, meeting + k * interval) for k in range(MEETINGS))
+            end[:0] = [job.iterations_remaining for job in until]
+        phases = []
+        for k in range(MEETINGS + 1):
+            jobs = [
+                replace(trial.job(), iterations_remaining=end[k] - (end[k - 1] if k else 0.0))
+                for trial, end in zip(members, ends, strict=True)
+            ]
             phases.append([job for job in jobs if job.iterations_remaining > 0])
-            if not phases[-1]:
-                return phases[:-1]
-        rest = [_less(trial, trial.job().iterations_remaining, done) for trial in live]
-        return [*phases, [job for job in rest if job.iterations_remaining > 0]]
-
-
-def _less(trial: TrialInfo, until: float, done: dict[str, float]) -> Any:
-    """What a trial has to do beyond what earlier phases have counted."""
-    job = trial.job()
-    left, done[trial.id] = until - done[trial.id], until
-    return type(job)(
-        job.id, left, job.serial_iter_s, job.min_gpus, job.max_gpus, sensitivity=job.sensitivity
-    )
+        return [jobs for jobs in phases if jobs]
 
 
 @register(PopulationBasedTraining)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,48 @@ def test_a_trial_shrinks_when_its_lease_does(arbiter: Start, tmp_path: Path) -> 
     assert 1 in sizes.seen
 
 
+class Neighbours(Counting):
+    """Reports which group it runs in, and how much of a GPU it has."""
+
+    def step(self) -> dict[str, Any]:
+        import ray
+
+        context = ray.get_runtime_context()
+        return {
+            **super().step(),
+            "group": context.get_placement_group_id(),
+            "gpu": context.get_assigned_resources().get("GPU", 0.0),
+        }
+
+
+@pytest.mark.slow
+def test_four_trials_share_a_gpu(arbiter: Start, tmp_path: Path) -> None:
+    """Six trials of a quarter of a GPU never have more than two GPUs; all end undisturbed."""
+    arbiter(lease_s=60)
+    held = Held()
+    scheduler = ThemisScheduler(app=next(names))
+    trials = run(
+        Neighbours, tmp_path, 6, 6, 0.2, scheduler=scheduler, callbacks=[held],
+        resources_per_trial={"cpu": 0.1, "gpu": 0.25},
+    )  # fmt: skip
+    assert [t.last_result["steps"] for t in trials] == [6] * 6
+    assert [t.num_failures for t in trials] == [0] * 6
+    assert {t.last_result["gpu"] for t in trials} == {0.25}
+    sharers = Counter(t.last_result["group"] for t in trials)
+    assert sorted(sharers.values()) in ([2, 4], [3, 3], [1, 1, 4], [6])
+    assert 1 <= max(held.seen) <= 2
+
+
+class Held(tune.Callback):  # type: ignore[misc]  # ray is untyped
+    """Notes how many GPUs the arbiter has leased."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_trial_result(self, **info: Any) -> None:
+        self.seen.append(sum(app["held"] for app in themis_ray.status()["apps"]))
+
+
 class Sizes(tune.Callback):  # type: ignore[misc]  # ray is untyped
     """Notes the sizes of a trial's groups; has a rival want three GPUs early on."""
 
@@ -302,7 +345,7 @@ class TestBadInput:
     def test_it(self, arbiter: Start, tmp_path: Path) -> None:
         arbiter()
         self.expect(
-            ConfigError, "fractional GPUs", tmp_path, resources_per_trial={"cpu": 0.1, "gpu": 0.5}
+            ConfigError, "fractional GPUs", tmp_path, resources_per_trial={"cpu": 0.1, "gpu": 1.5}
         )
         self.expect(
             ConfigError, "the cluster has 4 GPUs", tmp_path, themis={"max_gpus_per_trial": 9}

@@ -14,7 +14,7 @@ from themis_ray.agent.bidder import bid_table
 from themis_ray.agent.predictions import PredictionErrors
 from themis_ray.agent.split import growth_saves_s, place, staying, total
 from themis_ray.agent.standing import AgentSettings, Standing
-from themis_ray.agent.trials import IterationTimer, TrialPhase, TrialState
+from themis_ray.agent.trials import IterationTimer, TrialPhase, TrialState, heads
 from themis_ray.core import events as ev
 from themis_ray.core.cluster import NOTHING, Allocation
 from themis_ray.core.commands import (
@@ -123,7 +123,8 @@ class Agent(Standing):
         if trial is None:
             return
         if trial.allocation and trial.granted_s:
-            trial.attained_gpu_s += trial.allocation.size * max(0.0, now - trial.granted_s)
+            seconds = max(0.0, now - trial.granted_s)
+            trial.attained_gpu_s += trial.allocation.size * seconds / self.settings.sharers
         if done:
             self.errors.finished(trial, now)
         self.changed()
@@ -187,7 +188,7 @@ class Agent(Standing):
         self.hear(command.measured)
         own = [
             t.allocation
-            for t in self._by_precedence()
+            for t in heads(self._by_precedence())
             if t.holds and t.allocation <= command.expiring
         ]
         needs = max(0, self.wants() - command.kept.size)
@@ -201,11 +202,14 @@ class Agent(Standing):
         out: list[ev.Event] = []
         idle = self._decide_who_leaves(now)
         ranked = self._by_precedence(starting=True)
-        waiting = [t for t in ranked if t.phase is TrialPhase.WAITING]
+        waiting = heads([t for t in ranked if t.phase is TrialPhase.WAITING])
         given, remarks = self._split(waiting, idle)
         for trial_id, allocation in given.items():
             self.split_reasons.pop(trial_id, None)
-            out.append(self._start(self.trials[trial_id], allocation, now))
+            for trial in self._sharing(self.trials[trial_id]):
+                self._start(trial, allocation, now)
+            group = self.trials[trial_id].group
+            out.append(ev.GroupRequested(self.settings.app, group, allocation))
             idle = idle - allocation
         self.split_reasons.update(remarks)
         # What is on its way may make a gang of what is idle.
@@ -224,7 +228,7 @@ class Agent(Standing):
     def remarks(self) -> list[str]:
         """What people should know: why trials have the GPUs they have, and how estimates fare."""
         live = [str(r) for i, r in self.split_reasons.items() if self.trials[i].live]
-        return [text for text in (*live, str(self.errors), self.forecast.trouble) if text]
+        return [text for text in (self.forecast.trouble, str(self.errors), *live) if text]
 
     def next_expiry_s(self) -> float | None:
         """When the first lease ends; None without a lease."""
@@ -232,7 +236,8 @@ class Agent(Standing):
 
     def _decide_who_leaves(self, now: float) -> Allocation:
         """Mark the trials whose GPUs are lost; returns the GPUs that are kept and idle."""
-        groups = [(t.id, t.allocation) for t in self._by_precedence() if t.holds]
+        holders = heads([t for t in self._by_precedence() if t.holds])
+        groups = [(t.id, t.allocation) for t in holders]
         keep, idle = staying(groups, self.held(final=False))
         losing = [(i, a) for i, a in groups if i not in keep]
         for trial_id in keep:
@@ -250,14 +255,46 @@ class Agent(Standing):
                     told_s = math.inf if trial.leave_by_s is None else trial.leave_by_s
                     trial.leave_by_s = min(told_s, end_s)
             losing = [(i, a) for i, a in losing if i in still]
+        for head in holders:
+            for trial in self._sharing(head):
+                if trial.phase is not TrialPhase.LEAVING:
+                    trial.leave_by_s = head.leave_by_s
         return idle
 
-    def _start(self, trial: TrialState, allocation: Allocation, now: float) -> ev.GroupRequested:
+    def _sharing(self, trial: TrialState) -> list[TrialState]:
+        """The trials in a trial's placement group, itself included."""
+        if self.settings.sharers == 1 or not trial.group:
+            return [trial]
+        return [t for t in self.trials.values() if t.group == trial.group]
+
+    def join_group(self, trial_id: str, own: str, now: float) -> str:
+        """A trial that needs a part of a GPU waits for a group; which it will be.
+
+        It takes a place in a group that has one, those with the fewest free places first, and
+        else starts one of its own, called ``own``.
+        """
+        trial = self.trials[trial_id]
+        members: dict[str, list[TrialState]] = {}
+        for other in self.trials.values():
+            if other.group and other is not trial:
+                members.setdefault(other.group, []).append(other)
+        stays = [
+            (-len(trials), group)
+            for group, trials in members.items()
+            if len(trials) < self.settings.sharers and all(t.leave_by_s is None for t in trials)
+        ]
+        group = min(stays)[1] if stays else own
+        self.trial_waits(trial_id, group)
+        held = next((t for t in members.get(group, ()) if t.holds), None)
+        if held is not None:
+            self._start(trial, held.allocation, now)
+        return group
+
+    def _start(self, trial: TrialState, allocation: Allocation, now: float) -> None:
         trial.phase, trial.allocation = TrialPhase.PLACED, allocation
         trial.leases += 1
         trial.history.append(str(allocation))
         trial.granted_s, trial.reports_in_lease, trial.leave_by_s = now, 0, None
-        return ev.GroupRequested(self.settings.app, trial.group, allocation)
 
     def _split(
         self, waiting: list[TrialState], idle: Allocation

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from themis_ray.agent.forecast import Forecast
 from themis_ray.agent.split import growth_saves_s, total
-from themis_ray.agent.trials import TrialPhase, TrialState
+from themis_ray.agent.trials import TrialPhase, TrialState, heads
 from themis_ray.core import events as ev
 from themis_ray.core.cluster import Allocation, Cluster, Level, Machine
 from themis_ray.core.commands import LeaseView
@@ -22,6 +22,8 @@ from themis_ray.searchers.api import AppState, Search, TrialInfo
 # What an iteration is taken to last before the first has been timed. Any figure will do: it
 # scales T_sh and T_id alike.
 UNKNOWN_ITER_S = 1.0
+# Remarks sent with a report; a search of a thousand trials is not to send a thousand.
+MOST_NOTES = 8
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class AgentSettings:
     trial_max: int = 1
     ideal: Ideal = "paper"
     preempt_without_checkpoint: bool = False
+    sharers: int = 1  # trials that share one GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Worth:
         elapsed_s: The app's age.
         t_ideal_s: Its T_id.
         restart_s: What moving a trial costs.
+        sharers: Trials that share one GPU; to the search, each place is a GPU.
     """
 
     forecast: Forecast
@@ -55,15 +59,20 @@ class Worth:
     elapsed_s: float
     t_ideal_s: float
     restart_s: float = 0.0
+    sharers: int = 1
+
+    def time_left_s(self, gpus: int, level: Level = Level.MACHINE) -> float:
+        """Seconds until the app is done on ``gpus`` GPUs."""
+        return self.forecast.time_left_s(gpus * self.sharers, level)
 
     def r(self, gpus: int, level: Level = Level.MACHINE, moved: float = 0.0) -> float:
         """r with ``gpus`` GPUs; ``moved`` is the part of them that costs a restart."""
-        left = self.forecast.time_left_s(gpus, level)
+        left = self.time_left_s(gpus, level)
         return max((self.elapsed_s + left + self.restart_s * moved) / self.t_ideal_s, 1e-9)
 
     def shares(self, gpus: int) -> tuple[int, ...]:
         """How the trials would divide some GPUs, the largest share first."""
-        return self.forecast.shares(gpus)
+        return self.forecast.shares(gpus) if self.sharers == 1 else (1,) * gpus
 
 
 @dataclass(slots=True)
@@ -162,7 +171,7 @@ class Standing:
     def wants(self) -> int:
         """GPUs in total that the app can use now."""
         active = [t for t in self.trials.values() if t.live and t.phase is not TrialPhase.IDLE]
-        used = sum(t.allocation.size for t in active if t.holds)
+        used = sum(t.allocation.size for t in heads(active) if t.holds)
         if self.content:
             return used
         self.look()
@@ -173,6 +182,7 @@ class Standing:
             grows = trial.phase is not TrialPhase.RUNNING or self.worth_growing(trial)
             most = self.limits(trial.id)[1] if grows else 0
             wants += max(most, trial.allocation.size)
+        wants = -(-wants // self.settings.sharers)
         return max(used, min(wants, max(1, self.cluster_gpus)))
 
     def _next_trial_max(self) -> int:
@@ -193,29 +203,28 @@ class Standing:
             elapsed_s=max(0.0, now - self.started_s),
             t_ideal_s=self.t_ideal_s(),
             restart_s=max((t.timer.restart_s for t in live), default=0.0),
+            sharers=self.settings.sharers,
         )
 
     def t_ideal_s(self) -> float:
         """T_id of the app, in seconds from its start."""
         phases = self.look().whole(self.work_done_gpu_s())
         self._peak = max(self._peak, self.wants())
-        demands = [min(phase.demand, self._most()) for phase in phases]
+        places = max(1, self.cluster_gpus) * self.settings.sharers
+        demands = [min(phase.demand, places) for phase in phases]
         if len(phases) == 1:
-            demands = [max(self._peak, demands[0])]
+            demands = [max(self._peak * self.settings.sharers, demands[0])]
         work = [phase.work_gpu_s for phase in phases]
         if sum(work) <= 0:
             work, demands = [1e-6], [1]
         return ideal_time_s(
             work,
             demands,
-            cluster_gpus=self.cluster_gpus,
+            cluster_gpus=places,
             n_avg=self.n_avg,
             ideal=self.settings.ideal,
             weight=self.settings.weight,
         )
-
-    def _most(self) -> int:
-        return max(1, self.cluster_gpus)
 
     def work_done_gpu_s(self) -> float:
         """Work that the app has done, in GPU-seconds."""
@@ -232,7 +241,7 @@ class Standing:
         """The report: r with ``kept`` GPUs, or with all that are held when None."""
         outlook = self.outlook(now)
         gpus = self.held().size if kept is None else kept
-        left_s = self.forecast.time_left_s(gpus) if gpus or not self.forecast.phases else math.inf
+        left_s = outlook.time_left_s(gpus) if gpus or not self.forecast.phases else math.inf
         t_shared = outlook.elapsed_s + left_s
         return ev.AppReport(
             r=t_shared / outlook.t_ideal_s,
@@ -243,14 +252,23 @@ class Standing:
             jobs=self._job_reports(now),
             elapsed_s=outlook.elapsed_s,
             pinned=total(
-                [t.allocation for t in self.trials.values() if t.holds and not t.preemptible]
+                [
+                    t.allocation
+                    for t in heads(self._by_precedence())
+                    if t.holds and not t.preemptible
+                ]
             ),
             measured=tuple(
                 MeasuredSlowdown(model, signature, s)
                 for model in sorted(self.shared & self.slowdowns.keys())
                 for signature, s in self.slowdowns[model].measured.items()
             ),
+            notes=tuple(self.remarks()[:MOST_NOTES]),
         )
+
+    def remarks(self) -> list[str]:
+        """What people should know."""
+        return [self.forecast.trouble] if self.forecast.trouble else []
 
     def hear(self, measured: Iterable[MeasuredSlowdown]) -> None:
         """Other apps have measured S(G) of models that this one has too."""
@@ -275,7 +293,7 @@ class Standing:
         t_ideal = ideal_time_s(
             [trial.iterations_total * serial],
             [most],
-            cluster_gpus=self.cluster_gpus,
+            cluster_gpus=self.cluster_gpus * self.settings.sharers,
             n_avg=self.n_avg,
             ideal=self.settings.ideal,
             weight=self.settings.weight,

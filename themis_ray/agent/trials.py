@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -134,3 +134,14 @@ class TrialState:
     def holds(self) -> bool:
         """Whether it has, or has asked for, GPUs by name."""
         return self.phase in (TrialPhase.PLACED, TrialPhase.RUNNING, TrialPhase.LEAVING)
+
+
+def heads(trials: Sequence[TrialState]) -> list[TrialState]:
+    """One trial of each placement group, the first: its GPUs are those of all that share it."""
+    seen: set[str] = set()
+    out = []
+    for trial in trials:
+        if not trial.group or trial.group not in seen:
+            out.append(trial)
+            seen.add(trial.group)
+    return out

@@ -77,6 +77,7 @@ class AppReport:
         elapsed_s: The app's age by its own count, as its r has it; None when that is the time
             since it joined.
         measured: S(G) as its jobs have measured it, of models that other apps may have too.
+        notes: Remarks for people: how its jobs share its GPUs and why, how its estimates fare.
     """
 
     r: float
@@ -88,6 +89,7 @@ class AppReport:
     pinned: Allocation = NOTHING
     elapsed_s: float | None = None
     measured: tuple[MeasuredSlowdown, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if math.isnan(self.r) or self.r < 0:

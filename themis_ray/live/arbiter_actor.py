@@ -26,6 +26,7 @@ from themis_ray.live.cluster_watch import ClusterWatch, leased_unit, read_nodes
 from themis_ray.live.driver import LiveDriver
 from themis_ray.live.journal import Journal
 from themis_ray.live.snapshot import explanation, lease_document, snapshot
+from themis_ray.reporting.metrics import ArbiterMetrics, RayInstruments
 from themis_ray.rpc.auth import new_secret
 from themis_ray.rpc.messages import RegisterRequest, WelcomeInfo
 from themis_ray.rpc.server import ArbiterServer
@@ -73,12 +74,12 @@ class ArbiterActor:
         await self._on_loop(self._ensure_started())
         return {"address": self._address, "token": self._token}
 
-    async def wait_for_lease(self, app: str, group: str) -> str:
+    async def wait_for_lease(self, app: str, group: str, shared: bool = False) -> str:
         """Ray's id of an app's placement group, once the arbiter has leased and created it.
 
-        Cancelling the call gives the group back.
+        Cancelling the call gives the group back, unless others may be waiting for it too.
         """
-        return await self._on_loop(self._wait_for_lease(app, group))
+        return await self._on_loop(self._wait_for_lease(app, group, shared))
 
     async def lease_of(self, placement_group_id: str) -> dict[str, Any] | None:
         """The lease behind a placement group, for the trial that runs in it."""
@@ -91,13 +92,14 @@ class ArbiterActor:
     async def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
-    async def _wait_for_lease(self, app: str, group: str) -> str:
+    async def _wait_for_lease(self, app: str, group: str, shared: bool) -> str:
         await self._ensure_started()
         try:
             return await self._driver.wait_ready(group)
         except asyncio.CancelledError:
             logger.info("%s no longer waits for %s", app, group)
-            self._driver.forget_waiter(group)
+            if not shared:
+                self._driver.forget_waiter(group)
             raise
 
     async def _lease_of(self, placement_group_id: str) -> dict[str, Any] | None:
@@ -134,7 +136,8 @@ class ArbiterActor:
         # Not a first start: hold no round until the AGENTs have said what they still use.
         hold_until_s = self._started_s + RECOVERY_S if left_over else None
         journal = await asyncio.to_thread(self._open_journal, core, unit, hold_until_s)
-        self._driver = LiveDriver(core, ClusterWatch(unit), self._tell, journal)
+        metrics = ArbiterMetrics(RayInstruments())
+        self._driver = LiveDriver(core, ClusterWatch(unit), self._tell, journal, metrics)
         if hold_until_s is not None:
             core.hold_rounds_until(hold_until_s)
             self._driver.left_over = left_over
@@ -149,6 +152,9 @@ class ArbiterActor:
         self._watchers = [
             loop.create_task(self._driver.watch_groups()),
             loop.create_task(self._driver.watch_nodes()),
+            loop.create_task(
+                self._driver.show_levels(lambda: snapshot(self._driver, self._started_s))
+            ),
         ]
         logger.info("the arbiter listens on %s and leases %ss", self._address, unit)
 

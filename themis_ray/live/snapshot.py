@@ -111,6 +111,7 @@ def explanation(driver: LiveDriver, name: str) -> dict[str, Any]:
     if app is not None:
         document.update(app_document(driver, app, now))
         document["app"] = name
+        document["notes"] = list(app.report.notes)
     expiries = [x.expires_s for a in core.state.apps.values() for x in a.leases.values()]
     if expiries:
         document["next_lease_end_in_s"] = max(0.0, min(expiries) - now)

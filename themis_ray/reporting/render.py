@@ -133,4 +133,6 @@ def explanation(app: AppView) -> Text:
         text.append(f"what would change it: {reason.remedy}\n")
     if app.wants or app.held:
         text.append(f"r {figure(app.r)}, holds {app.held} of the {app.wants} it can use")
+    for note in app.notes:
+        text.append(f"\n- {note}")
     return text

@@ -61,6 +61,7 @@ class AppView:
         leases: Its leases.
         groups: Its placement groups.
         reason: The last decision about it.
+        notes: What its AGENT remarks on.
     """
 
     id: str
@@ -75,6 +76,7 @@ class AppView:
     leases: tuple[LeaseView, ...]
     groups: tuple[GroupView, ...]
     reason: ReasonView
+    notes: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> Mapping[str, int]:
@@ -194,6 +196,7 @@ def app_view(document: Document) -> AppView:
         leases=leases,
         groups=tuple(_group(group) for group in _items(document, "groups")),
         reason=_reason(document.get("reason") or {}),
+        notes=tuple(str(note) for note in document.get("notes") or ()),
     )
 
 

@@ -178,6 +178,7 @@ def _to_report(report: AppReport) -> pb.AppReport:
         pinned=to_allocation(report.pinned),
         elapsed_s=report.elapsed_s,
         measured=to_measured(report.measured),
+        notes=report.notes,
     )
 
 
@@ -192,6 +193,7 @@ def _from_report(message: pb.AppReport) -> AppReport:
         pinned=from_allocation(message.pinned),
         elapsed_s=_optional(message, "elapsed_s", "report"),
         measured=from_measured(message.measured, "report.measured", BidError),
+        notes=tuple(message.notes),
     )
 
 

@@ -73,7 +73,7 @@ class LeasedPlacementGroup(PlacementGroup):  # type: ignore[misc]  # ray is unty
     @property
     def granted_id(self) -> str:
         """Ray's id in hexadecimal; empty before the lease is granted."""
-        known = self.id
+        known = LeasedPlacementGroup.id.fget(self)  # type: ignore[attr-defined]
         return "" if known == self._placeholder else str(known.hex())
 
     def ready(self) -> ray.ObjectRef:
@@ -90,3 +90,19 @@ class LeasedPlacementGroup(PlacementGroup):  # type: ignore[misc]  # ray is unty
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (PlacementGroup, (self.id, self.bundle_cache))
+
+
+class SharedPlacementGroup(LeasedPlacementGroup):
+    """One trial's part of a group that several trials share.
+
+    Tune removes a trial's group when the trial leaves it, and with it whatever else runs there.
+    So once the trial's actor has been placed, this no longer says which group it is; the session
+    gives the group back when the last of its trials has left.
+    """
+
+    placed = False
+
+    @property
+    def id(self) -> PlacementGroupID:
+        """Ray's id, until the trial's actor has been placed; then one that no group has."""
+        return self._placeholder if self.placed else super().id

@@ -51,6 +51,7 @@ class Reports:
         # A member of a population takes over another's checkpoint, so its iterations may go back.
         self._once = self._compares and not isinstance(base, PopulationBasedTraining)
         self._seen: dict[str, float] = {}
+        self._last: dict[str, float] = {}
         self._told: set[str] = set()
 
     def check_mode(self) -> None:
@@ -81,20 +82,33 @@ class Reports:
         iteration = float(result.get(ITERATION_ATTR, 0))
         if self._once and iteration <= self._seen.get(trial_id, -math.inf):
             return None
+        time_attr = getattr(self.base, "_time_attr", ITERATION_ATTR)
         value = value_of(result, self.base.metric)
-        if value is None or getattr(self.base, "_time_attr", ITERATION_ATTR) not in result:
+        if value is None or time_attr not in result:
             self._tell_missing(trial_id, result)
-            return None
-        self._seen[trial_id] = iteration
+            if time_attr not in result or not self._must_see(float(result[time_attr])):
+                return None
+            value = self._last.get(trial_id, math.nan)
+            result = {**result, str(self.base.metric): value}
+        self._seen[trial_id], self._last[trial_id] = iteration, value
         if not math.isnan(value):
             return result
         self._tell(
             "diverged",
-            f"{self.app}: trial {trial_id} reported {self.base.metric} = "
+            f"{self.app}: trial {trial_id} has {self.base.metric} = "
             f"{result[self.base.metric]}; a trial that diverged counts as the worst",
         )
         worst = -WORST if getattr(self.base, "_mode", "max") == "max" else WORST
         return {**result, str(self.base.metric): worst}
+
+    def _must_see(self, time: float) -> bool:
+        """Whether the base needs a report even without the metric: the last value stands in.
+
+        A bracket of HyperBand waits for all of its trials, and ASHA ends a trial at ``max_t``.
+        """
+        if isinstance(self.base, HyperBandScheduler):
+            return True
+        return isinstance(self.base, AsyncHyperBandScheduler) and time >= self.base._max_t
 
     def last_for_base(self, trial_id: str, result: dict[str, Any]) -> dict[str, Any] | None:
         """The same for the result with which a trial ends; None when the base is not to be told."""
@@ -114,7 +128,7 @@ class Reports:
         self._tell(
             f"missing {name}",
             f"{self.app}: trial {trial_id} sent a report without {name!r} (as a number); such "
-            f"reports are passed over by {type(self.base).__name__}. Report it whenever you can: "
+            f"reports are passed over, or judged by the one before. Report it whenever you can: "
             f"tune.report({{{name!r}: value}})",
         )
 

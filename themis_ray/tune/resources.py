@@ -9,8 +9,8 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from themis_ray.errors import ConfigError
 
 FRACTION_REMEDY = (
-    "fractional GPUs are not leased: ask for whole GPUs, or pack several configurations into one "
-    "trial that uses a whole GPU"
+    "fractional GPUs are leased below one only, where trials share a GPU (0.25 puts four trials on "
+    "one); otherwise ask for whole GPUs"
 )
 
 
@@ -22,18 +22,27 @@ class TrialShape:
         bundle: Resources of one bundle of the trial's placement group.
         smallest: The fewest units.
         largest: The most units.
+        sharers: How many trials share one unit.
     """
 
     bundle: dict[str, float]
     smallest: int
     largest: int
+    sharers: int = 1
+
+    @property
+    def request(self) -> dict[str, float]:
+        """What one trial asks Ray for, within a bundle."""
+        return {name: amount / self.sharers for name, amount in self.bundle.items()}
 
 
 def shape_of(request: PlacementGroupFactory, unit: str, smallest: int, largest: int) -> TrialShape:
     """Turn a trial's request into what the arbiter leases.
 
     ``{"CPU": 2}`` and ``{"CPU": 2, "GPU": 1}`` both say that 2 CPUs go with each GPU. A request
-    with several equal bundles of one GPU each is a rigid gang of that many.
+    with several equal bundles of one GPU each is a rigid gang of that many. With a fraction of a
+    GPU, ``1 / fraction`` trials (rounded down) share one bundle of a whole GPU, and each has its
+    equal part of it.
 
     Args:
         request: ``resources_per_trial`` or ``with_resources``, as Tune keeps it.
@@ -52,6 +61,8 @@ def shape_of(request: PlacementGroupFactory, unit: str, smallest: int, largest: 
         )
     bundle = {k: float(v) for k, v in bundles[0].items() if v}
     gpus = bundle.pop("GPU", 0.0)
+    if 0 < gpus < 1 and unit == "GPU" and len(bundles) == 1:
+        return _shared(bundle, gpus, largest)
     if gpus != int(gpus):
         raise ConfigError(f"a trial asks for {gpus:g} GPUs; {FRACTION_REMEDY}")
     if unit == "CPU":
@@ -69,6 +80,17 @@ def shape_of(request: PlacementGroupFactory, unit: str, smallest: int, largest: 
             f"max_gpus_per_trial = {gpus:g} on ThemisScheduler: each GPU gets its own process"
         )
     return _gang({**bundle, "GPU": 1.0}, len(bundles), smallest, largest)
+
+
+def _shared(bundle: dict[str, float], fraction: float, largest: int) -> TrialShape:
+    if largest > 1:
+        raise ConfigError(
+            f"a trial asks for {fraction:g} GPUs, and may use up to {largest}; a trial that shares "
+            "a GPU with others cannot use several: leave max_gpus_per_trial at 1"
+        )
+    sharers = int(1 / fraction + 1e-9)
+    whole = {name: amount * sharers for name, amount in bundle.items()}
+    return TrialShape({**whole, "GPU": 1.0}, 1, 1, sharers)
 
 
 def _gang(bundle: dict[str, float], count: int, smallest: int, largest: int) -> TrialShape:

@@ -159,6 +159,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         if self._profiles is not None:
             agent.slowdowns.update(self._profiles.tables())
         agent.use(self.search)
+        self.settings.sharers = self._shape.sharers
         if self.search.note():
             self._tell_once("search", f"{self.app}: {self.search.note()}")
         extra = {k: v for k, v in self._shape.bundle.items() if k != "GPU"}
@@ -340,7 +341,8 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         """Give a trial a fresh request: Tune asks the arbiter with it when it stages the trial."""
         assert self._shape is not None
         self._paused_by_lease.pop(trial.trial_id, None)
-        trial.placement_group_factory = LeaseRequest(self.app, self._shape.bundle, trial.trial_id)
+        request = self._shape.request
+        trial.placement_group_factory = LeaseRequest(self.app, request, trial.trial_id)
 
     def _note_result(self, session: Session, trial: Trial, result: dict[str, Any]) -> bool:
         iteration = float(result.get(_ITERATION, 0))
@@ -414,6 +416,9 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
 
     def _follow_statuses(self, session: Session, controller: Any) -> None:
         """Take over what Tune has done since: trials that have started, and paused ones."""
+        if self.settings.sharers > 1:
+            manager = _bare(controller)._actor_manager._resource_manager
+            session.settle_shared(manager._pg_to_request, manager._acquired_pgs)
         with session.using() as agent:
             agent.to_come, agent.concurrency = trials_of(controller)
             now = time.monotonic()

@@ -6,14 +6,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import ray
 
 from themis_ray.agent.agent import Agent
-from themis_ray.agent.trials import TrialPhase
+from themis_ray.agent.trials import TrialPhase, heads
 from themis_ray.core import events as ev
 from themis_ray.core.commands import GroupRefused, LeasesChanged, RequestReport, SendOffer
 from themis_ray.errors import ConfigError, DuplicateAppError, ThemisError
@@ -27,7 +27,11 @@ from themis_ray.rpc.messages import (
     RegisterRequest,
     WelcomeInfo,
 )
-from themis_ray.tune.lease_request import LeasedPlacementGroup, LeaseRequest
+from themis_ray.tune.lease_request import (
+    LeasedPlacementGroup,
+    LeaseRequest,
+    SharedPlacementGroup,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +68,8 @@ class Session:
         self.failure: str = ""
         self._lock = threading.RLock()
         self._waiting: dict[str, LeasedPlacementGroup] = {}
+        self._shared: dict[str, list[SharedPlacementGroup]] = {}
+        self._requested: set[str] = set()
         self._client = AgentClient(live.endpoint, self._register, self._on_command, self._on_state)
         self._closed = False
 
@@ -115,15 +121,46 @@ class Session:
         actor = live.find_actor()
         if actor is None:
             raise ConfigError("the arbiter is gone; start it again with `themis start`")
-        granted = actor.wait_for_lease.options(concurrency_group="waiting").remote(
-            self.app, request.group
-        )
-        group = LeasedPlacementGroup(request.group, granted)
+        shares = self.agent.settings.sharers > 1
+        name = request.group
         with self._lock:
-            self._waiting[request.group] = group
             if request.trial_id in self.agent.trials:
-                self.agent.trial_waits(request.trial_id, request.group)
+                if shares:
+                    name = self.agent.join_group(request.trial_id, name, time.monotonic())
+                else:
+                    self.agent.trial_waits(request.trial_id, name)
+        granted = actor.wait_for_lease.options(concurrency_group="waiting").remote(
+            self.app, name, shares
+        )
+        made = SharedPlacementGroup if shares else LeasedPlacementGroup
+        group = made(request.group, granted)
+        with self._lock:
+            self._waiting[name] = group
+            if isinstance(group, SharedPlacementGroup):
+                self._shared.setdefault(name, []).append(group)
         return group
+
+    def settle_shared(self, known: Collection[object], acquired: Collection[object]) -> None:
+        """Follow what Tune does with groups that several trials share.
+
+        Args:
+            known: The placement groups that Tune has.
+            acquired: Those of them in which it has placed an actor.
+        """
+        over = []
+        with self._lock:
+            in_use = {trial.group for trial in self.agent.trials.values()}
+            for name, parts in list(self._shared.items()):
+                for part in parts:
+                    part.placed = part.placed or part in acquired
+                parts[:] = [part for part in parts if part in known]
+                if not parts and name not in in_use:
+                    del self._shared[name]
+                    if name in self._requested:
+                        self._requested.remove(name)
+                        over.append(name)
+        for name in over:
+            self._send(ev.GroupReleased(self.app, name))
 
     def pump(self) -> None:
         """Bring trials and leases into line; called often by the scheduler."""
@@ -134,6 +171,9 @@ class Session:
             in_use = {t.group for t in self.agent.trials.values() if t.group}
             for name in [n for n in self._waiting if n not in in_use]:
                 del self._waiting[name]
+            self._requested.update(
+                e.group for e in events if isinstance(e, ev.GroupRequested) and self._shared
+            )
         for event in events:
             self._send(event)
 
@@ -154,7 +194,7 @@ class Session:
             now = time.monotonic()
             held = tuple(
                 HeldGroup(t.group, self._waiting[t.group].granted_id, t.allocation)
-                for t in self.agent.trials.values()
+                for t in heads(list(self.agent.trials.values()))
                 if t.holds and t.group in self._waiting
             )
             return RegisterRequest(
@@ -203,7 +243,8 @@ class Session:
         elif state is ConnectionState.CONNECTED and self.welcome is not None:
             logger.info("%s is connected again", self.app)
             with self._lock:
-                placed = [t for t in self.agent.trials.values() if t.phase is TrialPhase.PLACED]
+                trials = heads(list(self.agent.trials.values()))
+                placed = [t for t in trials if t.phase is TrialPhase.PLACED]
             for trial in placed:
                 # What was asked for while the stream was down may not have arrived.
                 self._send(ev.GroupRequested(self.app, trial.group, trial.allocation))

@@ -115,7 +115,7 @@ class HeldGroup(_message.Message):
     def __init__(self, group: _Optional[str] = ..., placement_group_id: _Optional[str] = ..., allocation: _Optional[_Union[Allocation, _Mapping]] = ...) -> None: ...
 
 class AppReport(_message.Message):
-    __slots__ = ("r", "t_shared_s", "t_ideal_s", "wants", "gang", "jobs", "pinned", "elapsed_s", "measured")
+    __slots__ = ("r", "t_shared_s", "t_ideal_s", "wants", "gang", "jobs", "pinned", "elapsed_s", "measured", "notes")
     R_FIELD_NUMBER: _ClassVar[int]
     T_SHARED_S_FIELD_NUMBER: _ClassVar[int]
     T_IDEAL_S_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +125,7 @@ class AppReport(_message.Message):
     PINNED_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     r: float
     t_shared_s: float
     t_ideal_s: float
@@ -134,7 +135,8 @@ class AppReport(_message.Message):
     pinned: Allocation
     elapsed_s: float
     measured: _containers.RepeatedCompositeFieldContainer[MeasuredSlowdown]
-    def __init__(self, r: _Optional[float] = ..., t_shared_s: _Optional[float] = ..., t_ideal_s: _Optional[float] = ..., wants: _Optional[int] = ..., gang: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., pinned: _Optional[_Union[Allocation, _Mapping]] = ..., elapsed_s: _Optional[float] = ..., measured: _Optional[_Iterable[_Union[MeasuredSlowdown, _Mapping]]] = ...) -> None: ...
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, r: _Optional[float] = ..., t_shared_s: _Optional[float] = ..., t_ideal_s: _Optional[float] = ..., wants: _Optional[int] = ..., gang: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., pinned: _Optional[_Union[Allocation, _Mapping]] = ..., elapsed_s: _Optional[float] = ..., measured: _Optional[_Iterable[_Union[MeasuredSlowdown, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class MeasuredSlowdown(_message.Message):
     __slots__ = ("model", "parts", "level", "s")
