@@ -11,7 +11,7 @@ from arbiter_driver import CONFIG, Driver, bid, gpus, report
 
 from themis_ray.core import events as ev
 from themis_ray.core.bids import BidRow, BidTable
-from themis_ray.core.cluster import NOTHING
+from themis_ray.core.cluster import NOTHING, Machine
 from themis_ray.core.commands import (
     Decided,
     LeasesChanged,
@@ -20,6 +20,7 @@ from themis_ray.core.commands import (
     SendOffer,
 )
 from themis_ray.core.explain import (
+    AppGone,
     NoAnswer,
     NotOffered,
     Won,
@@ -27,9 +28,10 @@ from themis_ray.core.explain import (
 from themis_ray.core.policies import ThemisPaper
 from themis_ray.core.rounds import Phase
 from themis_ray.core.settings import ArbiterConfig
+from themis_ray.core.state import DEPARTED
 from themis_ray.errors import BidError, DuplicateAppError, ProtocolError, UnknownAppError
 from themis_ray.testing.invariants import snapshot
-from themis_ray.testing.policies import FirstCome
+from themis_ray.testing.policies import FirstCome, PreemptiveFirstCome
 
 
 def test_a_round_asks_then_offers_then_decides() -> None:
@@ -241,3 +243,48 @@ def test_a_policy_that_raises_does_not_jam_the_arbiter() -> None:
     d.wants["b"] = 2
     d.answer(1)
     assert d.held("a") == d.held("b") == gpus(m0=2)
+
+
+def test_apps_with_nothing_at_stake_are_not_asked() -> None:
+    d = Driver()
+    d.gather("a", "b", wants=2)
+    d.answer(0)
+    d.join(10, "c", 2, answer=False)
+    assert d.arbiter.phase is Phase.IDLE  # all is leased
+    d.wants["a"] = 0
+    d.do(20, ev.AppLeft("a"))
+    assert {c.app for c in d.heard(RequestReport)} == {"c"}
+    d.do(20, ev.Reported("b", report(3)))  # demand that comes up meanwhile takes part
+    d.answer(20)
+    assert (d.held("b"), d.held("c")) == (gpus(m0=3), gpus(m0=1))
+
+
+def test_after_a_change_of_the_cluster_all_are_asked() -> None:
+    d = Driver()
+    d.join(0, "a", 2)
+    d.join(1, "b", 2)
+    d.do(2, ev.ClusterChanged((Machine("m0", 4), Machine("m1", 4))))
+    d.join(3, "c", 2, answer=False)
+    assert {c.app for c in d.heard(RequestReport)} == {"a", "b", "c"}
+
+
+def test_a_preempting_policy_holds_no_round_while_all_have_what_they_want() -> None:
+    d = Driver(PreemptiveFirstCome())
+    d.join(0, "a", 2)
+    d.join(1, "b", 2)
+    held = d.arbiter.rounds
+    d.do(5, ev.AppLeft("b"))
+    assert (d.arbiter.rounds, d.arbiter.phase) == (held, Phase.IDLE)
+    d.do(90)  # the lease is near its end
+    assert d.arbiter.phase is Phase.REPORTING
+
+
+def test_of_apps_that_left_long_ago_nothing_is_remembered() -> None:
+    d = Driver()
+    for i in range(DEPARTED + 2):
+        d.do(i, ev.AppJoined(f"a{i}", report(0)))
+        d.do(i, ev.AppLeft(f"a{i}"))
+    assert len(d.arbiter.state.departed) == DEPARTED
+    with pytest.raises(UnknownAppError):
+        d.arbiter.reason("a1")
+    assert d.arbiter.reason("a2") == AppGone("finished")

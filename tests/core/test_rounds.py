@@ -128,3 +128,26 @@ def test_impossible_decisions_are_refused(awards: dict[str, Award]) -> None:
 def test_whether_gpus_stay_idle() -> None:
     assert rounds.left_idle(Outcome({"a": Award(gpus(m0=3))}), gpus(m0=4))
     assert not rounds.left_idle(Outcome({"a": Award(gpus(m0=4))}), gpus(m0=4))
+
+
+def test_a_preempting_round_leaves_alone_what_it_confirms(state: State) -> None:
+    both = Outcome({"a": Award(gpus(m0=4, m1=1))})
+    config = ArbiterConfig(lease_s=60, notice_s=10)
+    rounds.apply(state, both, up(state, "L1", "L2"), 15, config, preempts=True)
+    leases = state.apps["a"].leases
+    assert {x.id: x.expires_s for x in leases.values()} == {"L1": 50, "L2": 90}
+    assert not any(x.final for x in leases.values())
+    assert "a" not in state.changed  # nothing to tell
+    # Less than half of L1 is left: all is leased anew.
+    rounds.apply(state, both, up(state, "L1", "L2"), 25, config, preempts=True)
+    assert [x.expires_s for x in state.apps["a"].leases.values()] == [25 + 10 + 60]
+
+
+def test_for_whom_something_is_at_stake(state: State) -> None:
+    a, b = state.apps["a"], state.apps["b"]
+    a.report, b.report = AppReport(1.0, 1.0, 1.0, 5), AppReport(1.0, 1.0, 1.0, 0)
+    assert not rounds.at_stake(a, {})  # it has the five GPUs that it wants
+    assert rounds.at_stake(a, up(state, "L2"))
+    assert not rounds.at_stake(b, up(state, "L2"))
+    b.report = AppReport(1.0, 1.0, 1.0, 1)
+    assert rounds.at_stake(b, {})

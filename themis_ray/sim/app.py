@@ -23,7 +23,7 @@ from themis_ray.core.valuation import lay_out, median_iter_s
 from themis_ray.sim import answers
 from themis_ray.sim.jobrun import JobRun, JobState
 from themis_ray.sim.jobs import TraceApp
-from themis_ray.sim.sharing import best_part, place_jobs, staying, total, without
+from themis_ray.sim.sharing import best_part, divide, place_jobs, staying, total, without
 from themis_ray.sim.tuners import PhasePlan, expected_phases, plan_of
 from themis_ray.sim.world import World
 
@@ -257,7 +257,9 @@ class SimApp:
             for job, allocation in place_jobs(waiting, idle, self.world.cluster):
                 idle = idle - allocation
                 self._request(job, allocation)
-            if idle and not self._ending and not self._comes_of_use(idle, now):
+            if self._awaits_more(idle):
+                self._room = None  # what comes, or comes no more, is to be looked at
+            elif idle and not self._ending and not self._comes_of_use(idle, now):
                 self._give_back(idle, now)
         if self.wants() > self._told_wants:
             self._tell(now)
@@ -299,6 +301,14 @@ class SimApp:
         job.state, job.group, job.allocation = JobState.WAITING, "", Allocation()
         job.leave_s = None
         self._content_until_s = -math.inf
+
+    def _awaits_more(self, idle: Allocation) -> bool:
+        """Whether idle GPUs are a part of a gang of which the rest is about to come."""
+        if not idle:
+            return False
+        coming = sum(lease.pending.size for lease in self.leases)
+        waiting = [job for job in self.active if job.state is JobState.WAITING]
+        return bool(coming and divide(waiting, idle.size + coming))
 
     def _comes_of_use(self, idle: Allocation, now: float) -> bool:
         """Whether idle GPUs are for a job that leaves its own, which one may now be made to."""

@@ -14,7 +14,8 @@ from themis_ray.core.policies.takers import Taker
 class Srsf(Ranked):
     """The job with the fewest GPU-seconds left goes first; preemptive.
 
-    SRTF in two dimensions: remaining time times GPUs (Tiresias, NSDI '19, section 2.2, Table 1).
+    SRTF in two dimensions: remaining time times GPUs (Tiresias, NSDI '19, section 2.2, Table 1),
+    the start of a job that does not run included.
     """
 
     name: ClassVar[str] = "srsf"
@@ -22,4 +23,4 @@ class Srsf(Ranked):
 
     def key(self, taker: Taker, view: RoundView) -> Key:
         """GPU-seconds left."""
-        return (taker.job.work_left_gpu_s,)
+        return (taker.job.work_left_gpu_s + taker.start_s * taker.job.max_gpus,)

@@ -46,6 +46,11 @@ class Taker:
         return bool(self.own or self.kept)
 
     @property
+    def start_s(self) -> float:
+        """Seconds until it would get on: those of a restart, unless it runs."""
+        return 0.0 if self.runs else self.job.restart_s
+
+    @property
     def spans(self) -> bool:
         """Whether it can run on several machines."""
         return self.job.spans or self.job.min_gpus < self.job.max_gpus
