@@ -310,12 +310,15 @@ def _print(
     )
     recorded = {} if live is None else {f"live: {what_if.header.policy}": live}
     print_figures(title, {**recorded, **rows})
-    _print_apps(what_if, live, rows)
+    _print_apps(history, what_if, live, rows)
     _print_notes(notes)
 
 
 def _print_apps(
-    what_if: _WhatIf, live: Mapping[str, Any] | None, rows: Mapping[str, Mapping[str, Any]]
+    history: History,
+    what_if: _WhatIf,
+    live: Mapping[str, Any] | None,
+    rows: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """JCT and r of each app, live and simulated."""
     from rich.console import Console
@@ -325,16 +328,16 @@ def _print_apps(
     table.add_column("app")
     for name in ("live", "as it reported", *rows):
         table.add_column(name, justify="right")
+    reported = {app.id: app.r for app in history.apps}
     happened = {app["id"]: app for app in (live or {}).get("apps", ())}
     simulated = {name: {a["id"]: a for a in rows[name]["apps"]} for name in rows}
     shown = what_if.study.trace.apps[:MOST_APPS_SHOWN]
     for app in shown:
-        was = happened.get(app.id)
-        reported = None if was is None else was["reported_r"]
+        was, told = happened.get(app.id), reported[app.id]
         table.add_row(
             app.id,
             "not finished" if was is None else _time_and_r(was),
-            "" if reported is None else f"r {number(reported, 2)}",
+            "" if told is None else f"r {number(told, 2)}",
             *(_time_and_r(simulated[name][app.id]) for name in rows),
         )
     Console().print(table)

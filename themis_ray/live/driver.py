@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from themis_ray.core import events as ev
@@ -28,6 +28,7 @@ from themis_ray.core.leases import GroupState
 from themis_ray.live import placement
 from themis_ray.live.cluster_watch import ClusterWatch, read_nodes
 from themis_ray.live.journal import Journal
+from themis_ray.reporting.metrics import ArbiterMetrics
 from themis_ray.rpc.messages import RegisterRequest
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 CREATE_TIMEOUT_S = 15.0
 POLL_S = 0.1
 NODES_EVERY_S = 1.0
+LEVELS_EVERY_S = 5.0
 
 
 class LiveDriver:
@@ -45,6 +47,7 @@ class LiveDriver:
         watch: Turns Ray's nodes into machines.
         tell: Sends a command to the AGENT of an app.
         journal: Where all events are noted, if anywhere.
+        metrics: Counts what is decided, if anything does.
     """
 
     def __init__(
@@ -53,10 +56,12 @@ class LiveDriver:
         watch: ClusterWatch,
         tell: Callable[[str, Command], None],
         journal: Journal | None = None,
+        metrics: ArbiterMetrics | None = None,
     ) -> None:
         self.core = core
         self.watch = watch
         self.journal = journal
+        self._metrics = metrics
         # Ray's node id of each machine.
         self.node_ids: dict[str, str] = {}
         self._tell = tell
@@ -100,7 +105,27 @@ class LiveDriver:
             raise
         if self.journal is not None:
             self.journal.record(now, event, commands)
+        self._measure(lambda metrics: metrics.decided(commands, now))
         return commands
+
+    def _measure(self, tell: Callable[[ArbiterMetrics], None]) -> None:
+        """Tell the metrics something; an arbiter must not stop for them."""
+        if self._metrics is not None:
+            try:
+                tell(self._metrics)
+            except Exception:
+                logger.exception("metrics cannot be published; the arbiter goes on without them")
+                self._metrics = None
+
+    async def show_levels(self, status: Callable[[], Mapping[str, Any]]) -> None:
+        """Publish how the cluster stands, every few seconds.
+
+        Args:
+            status: Makes the status document.
+        """
+        while not self._closed and self._metrics is not None:
+            self._measure(lambda metrics: metrics.levels(status()))
+            await asyncio.sleep(LEVELS_EVERY_S)
 
     def _set_timer(self) -> None:
         if self._timer is not None:

@@ -11,6 +11,7 @@ from themis_ray.core import events as ev
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Level, Machine
 from themis_ray.core.events import AppReport, JobReport
+from themis_ray.core.slowdown import MeasuredSlowdown, Signature
 
 __all__ = [
     "allocations",
@@ -134,7 +135,15 @@ def full_reports(draw: st.DrawFn) -> AppReport:
         jobs=jobs,
         pinned=draw(allocations()),
         elapsed_s=draw(st.none() | st.floats(0, 1e9)),
+        measured=tuple(draw(st.lists(measured_slowdowns(), max_size=2))),
     )
+
+
+def measured_slowdowns() -> st.SearchStrategy[MeasuredSlowdown]:
+    """S(G) as some app has measured it."""
+    parts = st.lists(st.integers(1, 8), min_size=1, max_size=3)
+    signatures = st.builds(Signature, parts.map(tuple), st.sampled_from(Level))
+    return st.builds(MeasuredSlowdown, st.sampled_from(["", "vgg16"]), signatures, st.floats(1, 3))
 
 
 def events(kind: type[Any] | None = None) -> st.SearchStrategy[ev.Event]:
