@@ -19,7 +19,7 @@ SETUP = (
 
 
 def _runs(sizes: Sizes, seed: int) -> Mapping[str, Run]:
-    trace = f"w2:apps={sizes.sweep_apps},{sizes.scale},contention=2"
+    trace = f"w2:apps={sizes.sweep_apps},{sizes.w2_scale},contention=2"
     return {
         f"lease {lease} min/f={knob:g}": Run(
             TESTBED,

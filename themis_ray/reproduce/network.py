@@ -30,7 +30,7 @@ SETUP = (
 
 def _runs(sizes: Sizes, seed: int) -> Mapping[str, Run]:
     def trace(share: int) -> str:
-        return f"w2:apps={sizes.sweep_apps},gpus={GPUS},{sizes.scale},network={share / 100:g}"
+        return f"w2:apps={sizes.sweep_apps},gpus={GPUS},{sizes.w2_scale},network={share / 100:g}"
 
     return {
         f"{name}/{share} %": Run(SIMULATOR, trace(share), name, seed=seed)

@@ -17,7 +17,8 @@ class Sizes:
         sweep_apps: Apps of the workloads of the sweeps on the simulator's cluster.
         philly_apps: Jobs of the large workload of Tiresias' Table 5.
         length: Jobs are so many times as long as published.
-        jobs: THEMIS' apps have so many times as many jobs.
+        w1_jobs: Apps of Workload 1 have so many times as many jobs as published.
+        w2_jobs: Those of Workload 2.
         tiresias_jobs: The first so many jobs of Tiresias' testbed workload.
         tiresias_length: They are so many times as long as published.
         trace_apps: The first so many apps of each trace file.
@@ -34,7 +35,8 @@ class Sizes:
     sweep_apps: int
     philly_apps: int
     length: float
-    jobs: float
+    w1_jobs: float
+    w2_jobs: float
     tiresias_jobs: int
     tiresias_length: float
     trace_apps: int
@@ -46,16 +48,17 @@ class Sizes:
 
     def w1(self, contention: float = 1) -> str:
         """Workload 1."""
-        return f"w1:apps={self.w1_apps},{self.scale},contention={contention:g}"
+        scale = f"length={self.length:g},jobs={self.w1_jobs:g}"
+        return f"w1:apps={self.w1_apps},{scale},contention={contention:g}"
 
     def w2(self, contention: float = 1) -> str:
         """Workload 2."""
-        return f"w2:apps={self.w2_apps},{self.scale},contention={contention:g}"
+        return f"w2:apps={self.w2_apps},{self.w2_scale},contention={contention:g}"
 
     @property
-    def scale(self) -> str:
-        """Options of THEMIS' workloads by which they are smaller than published."""
-        return f"length={self.length:g},jobs={self.jobs:g}"
+    def w2_scale(self) -> str:
+        """Options by which Workload 2 is smaller than published."""
+        return f"length={self.length:g},jobs={self.w2_jobs:g}"
 
     @property
     def said(self) -> str:
@@ -64,8 +67,9 @@ class Sizes:
             f"Workload 1 has {self.w1_apps} apps (the paper's 10), Workload 2 {self.w2_apps} (the "
             f"paper's 31), the sweeps {self.sweep_apps}, the Philly-shaped workload "
             f"{self.philly_apps} jobs, each trace file its first {self.trace_apps} apps. Tasks are "
-            f"{self.length:g} times as long as published, and apps have {self.jobs:g} times as "
-            f"many jobs; Tiresias' {self.tiresias_jobs} jobs are {self.tiresias_length:g} times as "
+            f"{self.length:g} times as long as published, and apps have {self.w1_jobs:g} "
+            f"(Workload 1) and {self.w2_jobs:g} (Workload 2) times as many jobs. Tiresias' "
+            f"{self.tiresias_jobs} jobs are {self.tiresias_length:g} times as "
             "long."
         )
 
@@ -80,7 +84,8 @@ SIZES: Mapping[str, Sizes] = {
             sweep_apps=4,
             philly_apps=60,
             length=0.1,
-            jobs=0.12,
+            w1_jobs=0.06,
+            w2_jobs=0.12,
             tiresias_jobs=60,
             tiresias_length=0.05,
             trace_apps=12,
@@ -92,16 +97,17 @@ SIZES: Mapping[str, Sizes] = {
         ),
         Sizes(
             name="default",
-            w1_apps=6,
-            w2_apps=16,
-            sweep_apps=12,
+            w1_apps=8,
+            w2_apps=12,
+            sweep_apps=10,
             philly_apps=1000,
             length=1.0,
-            jobs=1.0,
+            w1_jobs=0.3,
+            w2_jobs=1.0,
             tiresias_jobs=480,
             tiresias_length=1.0,
             trace_apps=60,
-            knobs=(0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0),
+            knobs=(0.0, 0.4, 0.8, 0.9, 1.0),
             leases_min=(5, 10, 20, 40),
             shares=(0, 20, 40, 60, 80, 100),
             lies=(0, 7, 13, 20, 27, 34, 40, 100),
@@ -113,7 +119,8 @@ SIZES: Mapping[str, Sizes] = {
             sweep_apps=31,
             philly_apps=5000,
             length=1.0,
-            jobs=1.0,
+            w1_jobs=1.0,
+            w2_jobs=1.0,
             tiresias_jobs=480,
             tiresias_length=1.0,
             trace_apps=500,
