@@ -1,13 +1,11 @@
 """Real PyTorch jobs, and the elastic trainer they are built on.
 
-::
+A loop of one's own becomes a trial that moves between leases in five lines::
 
-    from themis_ray.workloads import ElasticTrainer
-
-    trainer = ElasticTrainer(make_model, make_optimizer, dataset, loss_fn, global_batch=64)
-    trainer.restore(directory)          # after a move; leave it out at the first start
-    loss = trainer.run(steps=100)       # one process for each bundle of the lease
-    trainer.save(directory)
+    def train(config):
+        optimizer = partial(torch.optim.SGD, lr=config["lr"])
+        with ElasticTrainer(make_model, optimizer, dataset, step_fn=loss_of, global_batch=64) as t:
+            run_trial(t, steps_per_report=100, max_steps=10_000)
 
 Inside a Tune trial whose placement group has k bundles, the trainer runs k processes; anywhere else
 it runs one. The global batch, the order of the data and the gradient do not depend on k.
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from .models import ModelSpec
     from .sampler import ElasticSampler
     from .trainable import ImageClassifierTrainable, train_image_classifier
+    from .tune_loop import run_trial
     from .warm_start import warm_runtime_env
 
 _HOME = {
@@ -39,6 +38,7 @@ _HOME = {
     "ImageClassifierTrainable": "trainable",
     "ModelSpec": "models",
     "load_checkpoint": "checkpoint",
+    "run_trial": "tune_loop",
     "save_checkpoint": "checkpoint",
     "train_image_classifier": "trainable",
     "warm_runtime_env": "warm_start",
@@ -54,6 +54,7 @@ __all__ = [
     "ImageClassifierTrainable",
     "ModelSpec",
     "load_checkpoint",
+    "run_trial",
     "save_checkpoint",
     "train_image_classifier",
     "warm_runtime_env",

@@ -27,7 +27,7 @@ import torch
 
 from ..errors import CheckpointError
 from .snapshot import put_back
-from .storage import Folder, open_folder
+from .storage import Folder, LocalFolder, open_folder
 
 _log = logging.getLogger(__name__)
 
@@ -289,8 +289,7 @@ def _load(folder: Folder, manifest: str, memory: Memory | None) -> LoadedCheckpo
         if payload is not None:
             contents.append(_read(io.BytesIO(payload), name))
             continue
-        _verify(folder, name, sums)
-        contents.append(_read_stored(folder, name))
+        contents.append(_read_stored(folder, name, sums))
     state, *shards = contents
     for shard in shards:
         for path, tensor in shard:
@@ -311,30 +310,31 @@ def _remembered(name: str, wanted: Sums, memory: Memory | None) -> Any:
     return payload
 
 
-def _verify(folder: Folder, name: str, wanted: Sums) -> None:
-    """Compare a file with the length and CRC-32 of its manifest."""
+def _read_stored(folder: Folder, name: str, wanted: Sums) -> Any:
+    """Read a payload that has the length and the CRC-32 of its manifest."""
     path = folder.path(name)
     try:
-        length, crc32 = folder.size(name), 0
+        length = folder.size(name)
         if length != wanted[0]:
             raise CheckpointError(
                 f"the checkpoint {path} is torn: {length} bytes of {wanted[0]} are there"
             )
         with folder.open(name) as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                crc32 = zlib.crc32(chunk, crc32)
+            # What comes over a network is fetched once.
+            source: Any = file if isinstance(folder, LocalFolder) else io.BytesIO(file.read())
+            if _crc32_of(source) != wanted[1]:
+                raise CheckpointError(f"the checkpoint {path} is damaged: its CRC-32 is wrong")
+            source.seek(0)
+            return _read(source, path)
     except OSError as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error}") from error
-    if crc32 != wanted[1]:
-        raise CheckpointError(f"the checkpoint {path} is damaged: its CRC-32 is wrong")
 
 
-def _read_stored(folder: Folder, name: str) -> Any:
-    try:
-        with folder.open(name) as file:
-            return _read(file, folder.path(name))
-    except OSError as error:
-        raise CheckpointError(f"cannot read the checkpoint {folder.path(name)}: {error}") from error
+def _crc32_of(file: Any) -> int:
+    crc32 = 0
+    while chunk := file.read(_CHUNK_BYTES):
+        crc32 = zlib.crc32(chunk, crc32)
+    return crc32
 
 
 def _read(file: Any, path: str) -> Any:

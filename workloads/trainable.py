@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -21,6 +20,7 @@ from ..profiling.sampler import Sampler
 from .data import DatasetSpec
 from .elastic import ElasticTrainer
 from .models import ModelSpec
+from .tune_loop import measurements, report_and_save, train_until_report
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class ClassifierJob:
         return self.config.max_steps is not None and self.trainer.step >= self.config.max_steps
 
     def advance(self) -> dict[str, Any]:
-        """Do the iterations up to the next report.
+        """Do the iterations up to the next report; fewer if the lease would end before it.
 
         Returns:
             The report: ``loss``, ``accuracy``, ``train_step`` (iterations done over all leases),
@@ -153,17 +153,12 @@ class ClassifierJob:
         steps = self.config.steps_per_report
         if self.config.max_steps is not None:
             steps = min(steps, self.config.max_steps - self.trainer.step)
-        loss = self.trainer.run(steps) if steps > 0 else float("nan")
+        loss = train_until_report(self.trainer, steps) if steps > 0 else float("nan")
         return {
             "loss": loss,
             "accuracy": self._accuracy(),
-            "train_step": self.trainer.step,
             "checkpoint_train_step": self._checkpoint_step,
-            "themis/iter_s": self.trainer.iter_s,
-            "themis/iter_spread_s": self.trainer.timing.spread_s,
-            "themis/gpus": self.trainer.processes,
-            "themis/placement": str(self.trainer.placement),
-            "themis/skew": self.trainer.skew.share,
+            **measurements(self.trainer),
             **self._usage(),
         }
 
@@ -253,16 +248,16 @@ def train_image_classifier(config: dict[str, Any]) -> None:
             with start.as_directory() as directory:
                 job.restore(directory)
         reports = 0
+
+        def save(directory: str) -> None:
+            job.save(directory)
+            report["checkpoint_train_step"] = job.trainer.step
+
         while not job.done:
             report = job.advance()
             reports += 1
-            if reports % job.config.checkpoint_every and not job.done:
-                tune.report(report)
-                continue
-            with tempfile.TemporaryDirectory() as directory:
-                job.save(directory)
-                report["checkpoint_train_step"] = job.trainer.step
-                tune.report(report, checkpoint=tune.Checkpoint.from_directory(directory))
+            due = job.done or reports % job.config.checkpoint_every == 0
+            report_and_save(report, save, due)
 
 
 def _held_out_slice(data: DatasetSpec, count: int) -> tuple[Any, Any]:
