@@ -1,0 +1,150 @@
+"""What a search's answers amount to: Equation 2, T_id by phases, and adapters that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from themis_ray.agent.agent import Agent, AgentSettings
+from themis_ray.agent.forecast import Forecast, PhaseSum
+from themis_ray.agent.predictions import PredictionErrors
+from themis_ray.core.cluster import Allocation, Level
+from themis_ray.core.commands import SendOffer
+from themis_ray.searchers.api import (
+    AllTrials,
+    AppState,
+    JobInfo,
+    PhaseSearch,
+    RemainingSearch,
+    TrialInfo,
+    share_out,
+)
+
+
+class Phases(PhaseSearch):
+    """Phases of equal jobs of one second an iteration: ``(jobs, iterations, GPUs of a job)``."""
+
+    def __init__(self, *phases: tuple[int, float, int]) -> None:
+        self.given = list(phases)
+        self.asked = 0
+
+    def num_phases(self) -> int:
+        return len(self.given)
+
+    def jobs_in_phase(self, phase: int, allocation: Sequence[int]) -> Sequence[JobInfo]:
+        self.asked += 1
+        count, iterations, most = self.given[phase]
+        jobs = [JobInfo(f"t{i}", iterations, 1.0, 1, most) for i in range(count)]
+        return share_out(jobs, allocation)
+
+
+def test_equation_2_sums_the_slowest_of_each_phase() -> None:
+    forecast = Forecast(Phases((4, 10, 2), (2, 20, 4), (1, 40, 8)))
+    forecast.see(AppState(), 0.0)
+    assert forecast.time_left_s(8) == 10 / 2 + 20 / 4 + 40 / 8
+    assert forecast.time_left_s(2) == 20 + 20 + 20
+    assert forecast.work_left_gpu_s == 120
+    # Four GPUs on four machines of two racks: jobs of one GPU do not mind, the others do.
+    assert forecast.time_left_s(4, Level.CLUSTER) == pytest.approx(10 + 13 + 13)
+
+
+def test_nothing_is_asked_twice_while_nothing_changes() -> None:
+    search = Phases((4, 10, 2), (2, 20, 4))
+    forecast = Forecast(search)
+    forecast.see(AppState(), 0.0)
+    first = [forecast.time_left_s(n) for n in range(1, 9)]
+    asked = search.asked
+    assert [forecast.time_left_s(n) for n in range(1, 9)] == first
+    assert search.asked == asked
+    forecast.see(AppState(), 1.0)
+    assert [forecast.time_left_s(n) for n in range(1, 9)] == first
+    assert search.asked > asked
+
+
+def test_work_that_is_done_stays_with_its_phase() -> None:
+    """T_id by phases: the first used 8 GPUs for 40 GPU-s, whatever came after."""
+    search = Phases((4, 10, 2), (2, 20, 4), (1, 40, 4))
+    forecast = Forecast(search)
+    forecast.see(AppState(), 0.0)
+    assert forecast.whole(0.0) == [PhaseSum(40, 8), PhaseSum(40, 8), PhaseSum(40, 4)]
+    search.given = [(2, 15, 4), (1, 40, 4)]
+    forecast.see(AppState(), 50.0)
+    assert forecast.whole(50.0) == [PhaseSum(50, 8), PhaseSum(30, 8), PhaseSum(40, 4)]
+    search.given = [(1, 5, 4)]
+    forecast.see(AppState(), 115.0)
+    assert forecast.whole(115.0) == [PhaseSum(50, 8), PhaseSum(65, 8), PhaseSum(5, 4)]
+
+
+def app_of(search: Any, **settings: Any) -> Agent:
+    agent = Agent(AgentSettings("a", **settings), 0.0, cluster_gpus=16, n_avg=4.0)
+    for i in range(4):
+        agent.add_trial(f"t{i}", 10)
+        agent.trial_waits(f"t{i}", f"g{i}")
+    agent.use(search)
+    return agent
+
+
+def test_t_id_is_the_papers_or_goes_by_phases() -> None:
+    phases = ((4, 10, 2), (2, 20, 4), (1, 40, 2))
+    assert app_of(Phases(*phases)).t_ideal_s() == pytest.approx(120 / 8 * 4)
+    # On 16 / 4 GPUs: the last phase can use only two of its four.
+    exclusive = app_of(Phases(*phases), ideal="exclusive").t_ideal_s()
+    assert exclusive == pytest.approx(40 / 4 + 40 / 4 + 40 / 2)
+    assert app_of(Phases(*phases), weight=2.0).t_ideal_s() == pytest.approx(120 / 8 * 2)
+
+
+class Fails(RemainingSearch):
+    """Works as long as it is not given three GPUs."""
+
+    def jobs_remaining(self, allocation: Sequence[int]) -> Sequence[JobInfo]:
+        if sum(allocation) >= 3:
+            raise KeyError("boom")
+        return share_out(self.app.jobs(), allocation)
+
+
+class Lies(RemainingSearch):
+    def jobs_remaining(self, allocation: Sequence[int]) -> Sequence[JobInfo]:
+        return [JobInfo("t0", float("nan"), 1.0)]
+
+
+@pytest.mark.parametrize(("search", "word"), [(Fails(), "boom"), (Lies(), "nan iterations")])
+def test_an_adapter_that_fails_is_told_of_and_replaced(search: Any, word: str) -> None:
+    agent, other = app_of(search), app_of(AllTrials())
+    offer = SendOffer("a", 1, Allocation({"m": 8}), Allocation(), Allocation(), {"m": "r"}, 4.0,
+                      16, 600)  # fmt: skip
+    assert agent.bid(offer, 5.0) == other.bid(offer, 5.0)
+    assert type(search).__name__ in agent.forecast.trouble
+    assert word in agent.forecast.trouble
+    assert agent.remarks() == [agent.forecast.trouble]
+    assert agent.state_of_app(6.0).notes == (agent.forecast.trouble,)
+
+
+def test_trials_to_come_and_concurrency_count() -> None:
+    forecast = Forecast(AllTrials())
+    trials = (TrialInfo("a", 0, 10), TrialInfo("b", 5, 10))
+    forecast.see(AppState(trials, to_come=2, concurrency=2.0), 5.0)
+    assert forecast.work_left_gpu_s == 10 + 5 + 20
+    # Two at once however many GPUs there are: b ends at 5, the third at 15, the fourth at 20.
+    assert forecast.time_left_s(8) == 20
+    assert forecast.time_left_s(1) == 35
+
+
+def test_predictions_are_judged_by_when_trials_really_finish() -> None:
+    errors = PredictionErrors()
+    agent = app_of(AllTrials())
+    for name, real in (("t0", 100.0), ("t1", 80.0)):
+        trial = agent.trials[name]
+        trial.leases, trial.iterations_done = 1, 10.0
+        errors.note(trial, 110.0, 10.0)
+        errors.note(trial, 999.0, 20.0)  # the first one of a lease counts
+        errors.finished(trial, 10.0 + real)
+    assert errors.relative == [0.0, pytest.approx(0.25)]
+    assert "off by 12%" in str(errors)
+    early = agent.trials["t2"]
+    early.leases, early.iterations_done = 1, 3.0
+    errors.note(early, 50.0, 0.0)
+    errors.finished(early, 5.0)
+    assert "1 trials ended earlier" in str(errors)
+    assert len(errors.relative) == 2
