@@ -30,6 +30,7 @@ _RECENCY = 0.7
 # Neighbouring errors are alike, so n reports are worth less than n independent ones.
 _INDEPENDENT = 0.4
 _CALMING = 3.0  # how fast the past is forgotten when the present noise is estimated
+_EXPLODED = 50.0  # times as far from the best as the median is
 _OUTLIER = 3.0  # standard deviations from which on an error counts by its size, not its square
 
 
@@ -186,7 +187,7 @@ def fit_curve(
         return CurveFit(reports, mode, why_unknown=why, seed=seed)
     if np.ptp(reports.value) <= 1e-12 * np.abs(reports.value).max():
         return CurveFit(reports, mode, why_unknown="the metric has not changed yet", seed=seed)
-    used = reports.thinned()
+    used = _without_explosions(reports).thinned()
     origin, scale = _frame(used, peer_gain)
     scaled = (used.value - origin) / scale
     times = Times(used.at, float(used.at[0]), float(used.at[-1]))
@@ -196,6 +197,19 @@ def fit_curve(
     fits, noise = _weigh(solved, families, weights, noise, scaled, times)
     noise = _noise_now(fits[0], noise, scaled, times)
     return CurveFit(reports, mode, fits, origin=origin, scale=scale, noise=noise, seed=seed)
+
+
+def _without_explosions(reports: Reports) -> Reports:
+    """Values that are worse than the rest by orders of magnitude, made merely bad.
+
+    A loss may start at 1e18 (batch normalisation in its first steps) and be 2 from then on: the
+    curve moves on the scale of the latter.
+    """
+    best, usual = float(reports.value.min()), float(np.median(reports.value))
+    worst = best + _EXPLODED * (usual - best)
+    if usual == best:
+        return reports
+    return Reports(reports.at, np.minimum(reports.value, worst))
 
 
 def _frame(reports: Reports, peer_gain: float | None) -> tuple[float, float]:
