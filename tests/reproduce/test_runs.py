@@ -128,6 +128,18 @@ def test_what_cannot_be_had_is_refused(tmp_path: Path) -> None:
         Cache(tmp_path / "file")
 
 
+def test_the_first_apps_are_those_that_fit(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    lines = TRACE.replace("serial_iter_s\n", "serial_iter_s,min_gpus\n").splitlines()
+    rows = [
+        f"{name},0,{at},single,vgg16,{g},60,1,{g}"
+        for name, at, g in (("a", 0, 2), ("b", 1, 128), ("c", 2, 60), ("d", 3, 1))
+    ]
+    file.write_text("\n".join([lines[0], *rows]) + "\n")
+    run = Run("tiresias-60", str(file), "drf", first=2)
+    assert [app.id for app in trace_of(run).apps] == ["a", "c"]
+
+
 def test_services_tell_the_distribution_of_the_jobs() -> None:
     trace = trace_of(SMALL)
     works = sorted(job.work_gpu_s for app in trace.apps for job in app.jobs)

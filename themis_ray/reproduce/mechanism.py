@@ -86,8 +86,8 @@ def traces_figure(file: Path) -> Figure:
         name=f"traces-{file.name.split('.')[0]}",
         title=f"All policies on {file.name}",
         setup=lambda sizes: (
-            f"The first {sizes.trace_apps} apps on the testbed of 64 GPUs, 10-minute leases, 45 s "
-            "to move a job."
+            f"The first {sizes.trace_apps} apps that fit on the testbed of 64 GPUs, 10-minute "
+            "leases, 45 s to move a job. One seed: the trace is what it is."
         ),
         runs=lambda sizes, seed: {
             name: Run(TESTBED, str(file), name, seed=seed, first=sizes.trace_apps)

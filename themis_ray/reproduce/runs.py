@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Run:
         error: Apps misjudge their work by up to this fraction.
         lies: (app, factor): who misreports its work, and by which factor.
         ideal: The T_id that apps report: ``auto`` for each policy's own.
-        first: Only so many apps of the trace; 0 for all.
+        first: Only so many apps of the trace, the first that fit on the cluster; 0 for all.
     """
 
     cluster: str
@@ -118,7 +119,12 @@ def trace_of(run: Run) -> Trace:
     else:
         separator = "," if ":" in run.trace else ":"
         trace = generate(f"{run.trace}{separator}seed={run.seed}")
-    return replace(trace, apps=trace.apps[: run.first]) if run.first else trace
+    return _first(trace, run.first, cluster_of(run.cluster).cluster.gpus) if run.first else trace
+
+
+def _first(trace: Trace, apps: int, gpus: int) -> Trace:
+    fit = (app for app in trace.apps if max(job.min_gpus for job in app.jobs) <= gpus)
+    return replace(trace, apps=tuple(islice(fit, apps)))
 
 
 def policy_of(run: Run, trace: Trace) -> Policy:
