@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -11,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,10 +38,11 @@ class Sizes:
     models: tuple[tuple[str, int], ...] = MODELS
     classes: int = CLASSES
     iterations: int = 40
+    lease_s: float = 8.0
 
 
 # To try the script itself: nothing that it prints then is of any interest.
-TOY = Sizes(2, 1, 2, 32, (("squeezenet1_1", 32),), 10, 3)
+TOY = Sizes(2, 1, 2, 32, (("squeezenet1_1", 32),), 10, 60)
 
 
 @dataclass
@@ -196,10 +201,10 @@ def checkpoints(report: Report, sizes: Sizes, device: str) -> None:
             with trainer_of(name, side, sizes, device) as trainer:
                 trainer.run(sizes.warmup)
                 begin = time.perf_counter()
-                manifest = trainer.save(folder)
+                trainer.save(folder)
                 saved_s = time.perf_counter() - begin
                 step, expected = trainer.step, trainer.run_losses(2)
-            size = sum(f.stat().st_size for f in manifest.parent.rglob("*") if f.is_file())
+            size = sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
             with trainer_of(name, side, sizes, device) as trainer:
                 begin = time.perf_counter()
                 restored = trainer.restore(folder)
@@ -216,17 +221,16 @@ def checkpoints(report: Report, sizes: Sizes, device: str) -> None:
 
 def train(config: dict[str, Any]) -> None:
     """A trial that tells what its lease says and what its process sees."""
-    from pathlib import Path
-
     from ray import tune
 
     import themis_ray
 
-    state = {"i": 0}
+    state: dict[str, Any] = {"i": 0, "processes": 0}
     start = tune.get_checkpoint()
     if start is not None:
         with start.as_directory() as folder:
             state = torch.load(Path(folder) / "state.pt", weights_only=True)
+    state["processes"] += 1
     device = "cuda" if torch.cuda.is_available() else "cpu"
     x = torch.ones(512, 512, device=device)
     while state["i"] < config["iterations"]:
@@ -240,7 +244,7 @@ def train(config: dict[str, Any]) -> None:
         lease.should_checkpoint()
         asked_s = time.perf_counter() - begin
         report = {
-            "i": state["i"],
+            **state,
             "loss": float(x.mean()),
             "gpus": lease.gpus,
             "nodes": len(lease.nodes),
@@ -254,50 +258,75 @@ def train(config: dict[str, Any]) -> None:
             tune.report(report, checkpoint=tune.Checkpoint.from_directory(folder))
 
 
-def leases(report: Report, sizes: Sizes, device: str) -> None:
-    report.say("\n## Leases: two trials share the GPU\n")
-    import ray
+def drive(app: str, iterations: int) -> None:
+    """An app of one trial, in a driver of its own; prints what its trial last reported."""
     from ray import tune
 
     import themis_ray
 
-    lease_s = 8.0
+    with tempfile.TemporaryDirectory() as folder:
+        analysis = tune.run(
+            tune.with_resources(train, {"cpu": 1, "gpu": 1}),
+            config={"iterations": iterations},
+            scheduler=themis_ray.ThemisScheduler(app=app, iterations_per_trial=iterations),
+            storage_path=folder,
+            verbose=0,
+        )
+    (trial,) = analysis.trials
+    wanted = ("i", "processes", "gpus", "nodes", "unit", "seconds_left", "asked_s", "cuda")
+    print(json.dumps({name: trial.last_result[name] for name in wanted}))
+
+
+def leases(report: Report, sizes: Sizes, device: str) -> None:
+    report.say("\n## Leases: two apps take turns on the GPU\n")
+    import ray
+
+    import themis_ray
+
+    begin = time.perf_counter()
     ray.init(num_gpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            begin = time.perf_counter()
-            analysis = tune.run(
-                tune.with_resources(train, {"cpu": 1, "gpu": 1}),
-                config={"iterations": sizes.iterations},
-                num_samples=2,
-                stop={"i": sizes.iterations},
-                scheduler=themis_ray.ThemisScheduler(
-                    iterations_per_trial=sizes.iterations, lease_s=lease_s
-                ),
-                storage_path=folder,
-                verbose=0,
-            )
-            took_s = time.perf_counter() - begin
+        themis_ray.start(lease_s=sizes.lease_s, grace_s=20.0)
+        environ = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+        command = [sys.executable, __file__, "--iterations", str(sizes.iterations), "--driver"]
+        drivers = [
+            subprocess.Popen([*command, app], env=environ, stdout=subprocess.PIPE, text=True)
+            for app in ("one", "two")
+        ]
+        said = [driver.communicate(timeout=600)[0] for driver in drivers]
+        codes = [driver.returncode for driver in drivers]
         themis_ray.stop()
     finally:
         ray.shutdown()
-    for trial in analysis.trials:
-        last = trial.last_result
-        report.check(
-            f"trial {trial.trial_id[-1]} ran to its end on one leased GPU",
-            (last["i"], last["gpus"], last["nodes"], last["unit"])
-            == (sizes.iterations, 1, 1, "GPU")
-            and last["cuda"] == (1 if device == "cuda" else 0),
-            f"{last['i']} iterations, {last['seconds_left']:.1f} s left, "
-            f"should_checkpoint() in {last['asked_s'] * 1e6:.1f} µs",
-        )
-    report.say(f"- both took {took_s:.0f} s, with leases of {lease_s:g} s")
+    report.check("both drivers end well", codes == [0, 0], codes)
+    if codes == [0, 0]:
+        for last in (json.loads(text.strip().splitlines()[-1]) for text in said):
+            show_trial(report, last, sizes, device)
+    took_s = time.perf_counter() - begin
+    report.say(f"- {took_s:.0f} s in all, Ray's start included; leases of {sizes.lease_s:g} s")
+
+
+def show_trial(report: Report, last: dict[str, Any], sizes: Sizes, device: str) -> None:
+    held = (last["gpus"], last["nodes"], last["unit"], last["cuda"])
+    report.check(
+        "a trial did all its iterations, on one GPU at a time that current_lease() names",
+        last["i"] == sizes.iterations and held == (1, 1, "GPU", int(device == "cuda")),
+        f"{last['i']} iterations, {last['seconds_left']:.1f} s left, should_checkpoint() in "
+        f"{last['asked_s'] * 1e6:.1f} µs",
+    )
+    moved = last["processes"] > 1
+    report.check("it went on from its checkpoint in a later lease", moved, last["processes"])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu", action="store_true", help="try the script itself, at toy sizes")
+    parser.add_argument("--driver", metavar="APP", help=argparse.SUPPRESS)
+    parser.add_argument("--iterations", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if chosen.driver:
+        drive(chosen.driver, chosen.iterations)
+        return 0
     if not chosen.cpu and not torch.cuda.is_available():
         print("no CUDA GPU that torch can use; see nvidia-smi and `themis doctor`", file=sys.stderr)
         return 2
