@@ -7,13 +7,18 @@ VALUES = {
     "a": {"x": 1.0, "y": 3.0, "z": 2.0},
     "b": {"x": 1.01, "y": 2.0, "z": 4.0},
     "c": {"x": 5.0, "y": 1.0, "z": 0.5},
+    "d": {"x": 1.0005},
 }
 
 
 @pytest.mark.parametrize(
     ("check", "holds", "evidence"),
     [
-        (claims.least("a", "x"), True, "a 1, the best other is b 1.01"),
+        (claims.least("d", "x", ("a",)), None, "level: d 1, the best other is a 1"),
+        (claims.greatest("d", "x", ("a",)), None, "level"),
+        (claims.below(("a", "x"), ("d", "x")), None, "level"),
+        (claims.least("d", "x", ("a",), slack=0.001), True, ""),
+        (claims.least("a", "x", ("b", "c")), True, "a 1, the best other is b 1.01"),
         (claims.least("b", "x"), False, "b 1.01, the best other is a 1"),
         (claims.least("b", "x", ("c",)), True, "c 5"),
         (claims.least("b", "x", slack=0.02), True, "a 1"),
@@ -33,7 +38,9 @@ VALUES = {
         (claims.bottom_at("a", ("y", "z")), False, "1, is at x"),
     ],
 )
-def test_a_check_judges_and_shows_the_values(check: Check, holds: bool, evidence: str) -> None:
+def test_a_check_judges_and_shows_the_values(
+    check: Check, holds: bool | None, evidence: str
+) -> None:
     verdict = check(VALUES)
     assert verdict.holds is holds
     assert evidence in verdict.evidence

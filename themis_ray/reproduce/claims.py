@@ -13,8 +13,15 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+# Values nearer than this, as a fraction, are level.
+LEVEL = 0.001
+
+
 def least(row: str, column: str, others: Sequence[str] | None = None, slack: float = 0.0) -> Check:
-    """A row has the least value of a column, or is within a fraction ``slack`` of it."""
+    """A row has the least value of a column; with ``slack``, is at most that fraction above it.
+
+    Without slack, a value that is level with the best other decides nothing.
+    """
 
     def check(values: Values) -> Verdict:
         ours = values[row][column]
@@ -24,10 +31,10 @@ def least(row: str, column: str, others: Sequence[str] | None = None, slack: flo
             if name != row and (others is None or name in others)
         }
         best = min(rivals, key=lambda name: rivals[name])
-        return Verdict(
-            ours <= rivals[best] * (1 + slack),
-            f"{row} {_figure(ours)}, the best other is {best} {_figure(rivals[best])}",
-        )
+        said = f"{row} {_figure(ours)}, the best other is {best} {_figure(rivals[best])}"
+        if not slack and abs(ours - rivals[best]) <= LEVEL * abs(rivals[best]):
+            return Verdict(None, f"level: {said}")
+        return Verdict(ours <= rivals[best] * (1 + slack), said)
 
     return check
 
@@ -36,17 +43,13 @@ def greatest(row: str, column: str, others: Sequence[str] | None = None) -> Chec
     """A row has the greatest value of a column."""
 
     def check(values: Values) -> Verdict:
-        mirrored = {
-            name: {column: -cells[column]} for name, cells in values.items() if column in cells
-        }
-        verdict = least(row, column, others)(mirrored)
-        rivals = [n for n in mirrored if n != row and (others is None or n in others)]
+        rivals = [n for n in values if n != row and (others is None or n in others)]
         best = max(rivals, key=lambda name: values[name][column])
-        return Verdict(
-            verdict.holds,
-            f"{row} {_figure(values[row][column])}, the best other is {best} "
-            f"{_figure(values[best][column])}",
-        )
+        ours, other = values[row][column], values[best][column]
+        said = f"{row} {_figure(ours)}, the best other is {best} {_figure(other)}"
+        if abs(ours - other) <= LEVEL * abs(other):
+            return Verdict(None, f"level: {said}")
+        return Verdict(ours > other, said)
 
     return check
 
@@ -56,10 +59,10 @@ def below(low: tuple[str, str], high: tuple[str, str], factor: float = 1.0) -> C
 
     def check(values: Values) -> Verdict:
         a, b = values[low[0]][low[1]], values[high[0]][high[1]]
-        return Verdict(
-            a * factor < b,
-            f"{low[0]} ({low[1]}) {_figure(a)}, {high[0]} ({high[1]}) {_figure(b)}",
-        )
+        said = f"{low[0]} ({low[1]}) {_figure(a)}, {high[0]} ({high[1]}) {_figure(b)}"
+        if factor == 1 and abs(a - b) <= LEVEL * abs(b):
+            return Verdict(None, f"level: {said}")
+        return Verdict(a * factor < b, said)
 
     return check
 

@@ -42,7 +42,8 @@ class Judged:
 
     Attributes:
         text: The claim.
-        holds: Whether it holds for the means over the seeds; None when values are missing.
+        holds: Whether it holds for the means over the seeds; None when values are missing or
+            level.
         evidence: The values that say so.
         seeds: In how many seeds it holds, taken by themselves.
         of: Out of how many.
@@ -178,7 +179,7 @@ def _cells(tables: Sequence[Values], published: Values) -> dict[str, dict[str, C
 def _judge(claim: Claim, means: Values, tables: Sequence[Values]) -> Judged:
     try:
         verdict = claim.check(means)
-        each = [claim.check(table).holds for table in tables]
+        each = [claim.check(table).holds is True for table in tables]
     except (KeyError, ValueError):  # a row or column is missing, or all of them
         return Judged(claim.text, None, "not run at this size", 0, len(tables), "")
     return Judged(
@@ -187,5 +188,5 @@ def _judge(claim: Claim, means: Values, tables: Sequence[Values]) -> Judged:
         verdict.evidence,
         sum(each),
         len(each),
-        "" if verdict.holds else claim.otherwise,
+        claim.otherwise if verdict.holds is False else "",
     )

@@ -34,9 +34,9 @@ COMPARED = ("themis", *SCHEMES.values())
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a claim holds for given values, and the values that say so."""
+    """Whether a claim holds for given values (None: they do not differ), and those values."""
 
-    holds: bool
+    holds: bool | None
     evidence: str
 
 

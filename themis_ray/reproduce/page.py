@@ -60,6 +60,12 @@ def _lines(study: Study) -> Iterator[str]:
     yield ""
     seeds = "1 seed" if study.seeds == 1 else f"{study.seeds} seeds"
     yield f"Size `{study.sizes.name}`, {seeds}. {study.sizes.said}"
+    if study.sizes.name == "quick":
+        yield ""
+        yield (
+            "**This is the quick size, a trial of the machinery**: its workloads are so small that "
+            "apps hardly meet, and most policies come out level. Nothing follows from it."
+        )
     yield ""
     yield (
         "The papers' traces are not public. The workloads are drawn from the distributions that "
