@@ -62,6 +62,9 @@ def simulate(
     ] = None,
     notice: Annotated[str, typer.Option(help="Leases are put up so long before they end.")] = "10s",
     grace: Annotated[str, typer.Option(help="GPUs are taken so long after their lease.")] = "10s",
+    lease_grid: Annotated[
+        str, typer.Option(help="Leases end together at multiples of this; 0: each by itself.")
+    ] = "0",
     format_: Annotated[
         str, typer.Option("--format", help=f"The trace's format: auto, {', '.join(FORMATS)}.")
     ] = "auto",
@@ -90,7 +93,9 @@ def simulate(
     study = Study(
         cluster=_cluster(cluster, restart, profiles),
         trace=_trace(trace, format_, throughputs),
-        config=_config(lease, notice, grace, restart, ideal, seed, record=plot is not None),
+        config=_config(
+            lease, notice, grace, lease_grid, restart, ideal, seed, record=plot is not None
+        ),
         judge=_one_of("--judge", judge, JUDGES),
         same_ideal=ideal != "auto",
         options=_policy_options(fairness_knob_, payment, seed),
@@ -134,6 +139,7 @@ def _config(
     lease: str,
     notice: str,
     grace: str,
+    lease_grid: str,
     restart: str | None,
     ideal: str,
     seed: int,
@@ -153,6 +159,7 @@ def _config(
             notice_s=notice_s,
             grace_s=_or_zero(grace, "--grace"),
             min_lease_s=min(60.0, lease_s / 10),
+            lease_grid_s=_or_zero(lease_grid, "--lease-grid"),
         ),
         ideal="paper" if _one_of("--ideal", ideal, IDEALS) == "paper" else "exclusive",
         move=move,
