@@ -188,9 +188,30 @@ def test_measured_figures_become_profiles() -> None:
     recorded = recorded_workload(told, "j")
     profile = recorded.cluster.profile("VGG16")
     assert profile.by_level == dict(zip(Level, (1.0, 1.0, 1.25, 1.5), strict=True))
-    assert profile.move == MoveCost(2.0, 7.0)
+    assert profile.move == MoveCost(0.0, 0.0)  # its group made progress all the time
     assert profile.skew == 0.5
     assert recorded.trace.apps[0].jobs[0].model == "vgg16"
+
+
+def test_what_a_start_costs_is_read_off_the_groups() -> None:
+    """Six iterations of 2 s in a group of 19 s: 7 s were lost in it."""
+    lines = life("a", 103.0)
+    slow = replace(lines[3], event=ev.Reported("a", report(job("j0", 2, 4), job("j1", 10))))  # type: ignore[type-var]
+    told = history(HEADER, CLUSTER, *lines[:3], slow, *lines[4:])
+    assert recorded_workload(told, "j").cluster.profile("a").move == MoveCost(0.0, 7.0)
+
+
+def test_without_groups_by_name_a_start_costs_what_the_apps_reckoned() -> None:
+    lines = timed(
+        (103.0, ev.AppJoined("a", report(job("j0", 10, restart_s=9.0)))),
+        (104.0, ev.GroupRequested("a", "a-g1", ONE)),
+        (105.0, ev.GroupReady("a-g1")),
+        (113.0, ev.Reported("a", report(job("j0", 6, 4, restart_s=9.0, held=ONE)))),
+        (125.0, ev.AppLeft("a")),
+    )
+    recorded = recorded_workload(history(HEADER, CLUSTER, *lines), "j")
+    assert [j.iterations for j in recorded.trace.apps[0].jobs] == [10]
+    assert recorded.cluster.profile("a").move == MoveCost(2.0, 7.0)
 
 
 @pytest.mark.parametrize("policy", [ThemisPaper(), Drf(), TiresiasL()], ids=lambda p: p.name)

@@ -1,10 +1,11 @@
 """A simulator's trace of what a live cluster was asked to do, and what the cluster did with it.
 
 What is known at the end is taken: the iterations that a job has really run (so early stopping is in
-the trace, and every app's tuner is ``single``), its iteration time as last measured, S(G) and
-restart costs as the apps last reckoned with. Three things a trace cannot say: that an app creates
-its jobs one by one (they all arrive with it), that it runs only so many at once, and why a job
-was stopped (under another policy, results would have come in another order).
+the trace, and every app's tuner is ``single``), its iteration time as last measured, S(G) as the
+apps last reckoned, and what a start costs as the placement groups tell (or, where they do not, as
+the apps reckoned). Three things a trace cannot say: that an app creates its jobs one by one (they
+all arrive with it), that it runs only so many at once, and why a job was stopped (under another
+policy, results would have come in another order).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import yaml
 from themis_ray.core.cluster import Cluster, Level, Machine
 from themis_ray.core.slowdown import PRIORS
 from themis_ray.errors import JournalError
-from themis_ray.sim.cluster_file import Profile, SimCluster
+from themis_ray.sim.cluster_file import MoveCost, Profile, SimCluster
 from themis_ray.sim.jobs import Trace, TraceApp, TraceJob
 from themis_ray.sim.replay_history import History, LiveApp, LiveJob
 from themis_ray.sim.settings import Failure
@@ -121,6 +122,8 @@ class _Models:
 
     slowdown: dict[str, tuple[float, tuple[float, ...]]] = field(default_factory=dict)
     restart: dict[str, tuple[float, float]] = field(default_factory=dict)
+    # Seconds in which placement groups made no progress, and how many groups, as they tell.
+    dead_s: dict[str, tuple[float, int]] = field(default_factory=dict)
     skew: dict[str, float] = field(default_factory=dict)
 
     def learn(self, key: str, job: LiveJob) -> None:
@@ -136,9 +139,16 @@ class _Models:
     def profiles(self) -> dict[str, Profile]:
         """Placement profiles by model."""
         return {
-            key: Profile(self.levels(key), move_cost(restart_s), self.skew.get(key))
-            for key, (_, restart_s) in self.restart.items()
+            key: Profile(self.levels(key), self.move(key), self.skew.get(key))
+            for key in self.restart
         }
+
+    def move(self, key: str) -> MoveCost:
+        """What a start costs: as the groups tell, or else as the apps reckoned."""
+        dead_s, groups = self.dead_s.get(key, (0.0, 0))
+        if groups:
+            return MoveCost(0.0, dead_s / groups)
+        return move_cost(self.restart[key][1])
 
     def levels(self, key: str) -> dict[Level, float]:
         """S(G) of a model; the priors when it is not known."""
@@ -160,6 +170,10 @@ def _trace_job(app: LiveApp, job: LiveJob, models: _Models) -> TraceJob | None:
         return None
     key = model_key(app, job)
     models.learn(key, job)
+    if job.gone_s is not None and report.max_gpus == 1:
+        before_s, groups = models.dead_s.get(key, (0.0, 0))
+        own = len(app.stays_of(report.id))
+        models.dead_s[key] = (before_s + dead_time_s(app, job, iterations), groups + own)
     return TraceJob(
         id=report.id.replace("/", "-"),  # the simulator's groups are named app/job
         model=key,
@@ -191,6 +205,22 @@ def iterations_run(app: LiveApp, job: LiveJob) -> float:
         gpus = report.held.size or (report.min_gpus if app.stays else 0)
         gpu_s = gpus * (job.gone_s - job.told_s)
     return report.iterations_done + min(left, gpu_s / report.serial_iter_s)
+
+
+def dead_time_s(app: LiveApp, job: LiveJob, iterations: float) -> float:
+    """How long a job's groups made no progress: process starts, restoring, saving, leaving.
+
+    Args:
+        app: The app.
+        job: A job that runs on one GPU, and has ended.
+        iterations: What it has run in all.
+
+    Returns:
+        Seconds, of all its groups together; 0 when they are not known by the job's name.
+    """
+    own = app.stays_of(job.last.id)
+    held_s = math.fsum(stay.overlap_s(-math.inf, math.inf) for stay in own if stay.end_s)
+    return max(0.0, held_s - iterations * job.last.serial_iter_s)
 
 
 # -- machines -------------------------------------------------------------------------------
