@@ -39,7 +39,7 @@ def test_a_grace_period_as_long_as_the_plateau_keeps_the_winner_there() -> None:
 
 
 def test_chances_are_calibrated(capsys: pytest.CaptureFixture[str]) -> None:
-    judged = list(judge(OTHERS, shares=(0.1, 0.35, 0.7)))
+    judged = list(judge(OTHERS, shares=(0.1, 0.4)))
     with capsys.disabled():
         print("\nforecast chance  came  count")
         for low, high, chance, came, count in reliability(judged):
