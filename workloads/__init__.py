@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .checkpoint import load_checkpoint, save_checkpoint
     from .data import DatasetSpec
     from .elastic import ElasticTrainer
+    from .memory import node_memory
     from .models import ModelSpec
     from .sampler import ElasticSampler
     from .trainable import ImageClassifierTrainable, train_image_classifier
@@ -38,6 +39,7 @@ _HOME = {
     "ImageClassifierTrainable": "trainable",
     "ModelSpec": "models",
     "load_checkpoint": "checkpoint",
+    "node_memory": "memory",
     "run_trial": "tune_loop",
     "save_checkpoint": "checkpoint",
     "train_image_classifier": "trainable",
@@ -54,6 +56,7 @@ __all__ = [
     "ImageClassifierTrainable",
     "ModelSpec",
     "load_checkpoint",
+    "node_memory",
     "run_trial",
     "save_checkpoint",
     "train_image_classifier",

@@ -43,7 +43,7 @@ Sums = tuple[int, int]
 
 
 class Memory(Protocol):
-    """Keeps payloads in a node's memory; see :mod:`.node_memory`."""
+    """Keeps payloads in a node's memory; see :mod:`.memory`."""
 
     def put(self, name: str, payload: Any) -> None:
         """Keep the bytes of a payload."""

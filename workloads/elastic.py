@@ -89,7 +89,7 @@ class ElasticTrainer:
             which is that of the last :meth:`save`, :meth:`restore` or start. With 0 no memory is
             spent on it, and a lost rank is a WorkerDiedError at once.
         memory: Where to keep checkpoints in this node's memory as well; see
-            :func:`~themis_ray.workloads.node_memory.node_memory`.
+            :func:`~themis_ray.workloads.memory.node_memory`.
     """
 
     def __init__(

@@ -19,6 +19,7 @@ from ..profiling.nvml import Nvml
 from ..profiling.sampler import Sampler
 from .data import DatasetSpec
 from .elastic import ElasticTrainer
+from .memory import node_memory
 from .models import ModelSpec
 from .tune_loop import measurements, report_and_save, train_until_report
 
@@ -41,6 +42,8 @@ class ClassifierConfig:
         data_dir: Where ``cifar10`` or ``imagefolder`` lie, on every node.
         num_classes: Outputs of the model; by default the classes of the data set.
         width: Hidden width of the classifier of VGG and AlexNet.
+        keep_in_memory: Keep checkpoints in the node's memory as well, see
+            :func:`~themis_ray.workloads.memory.node_memory`.
         eval_examples: Held-out images that ``accuracy`` is measured on at each report.
         seed: Seeds the weights, the order of the data and the random streams.
         deterministic: See :class:`~themis_ray.workloads.elastic.ElasticTrainer`, like the rest.
@@ -59,6 +62,7 @@ class ClassifierConfig:
     data_dir: str | None = None
     num_classes: int | None = None
     width: int | None = None
+    keep_in_memory: bool = False
     eval_examples: int = 32
     seed: int = 0
     deterministic: bool = False
@@ -130,6 +134,7 @@ class ClassifierJob:
             start_timeout_s=c.start_timeout_s,
             step_timeout_s=c.step_timeout_s,
             comm_hook=comm_hook,
+            memory=node_memory() if c.keep_in_memory else None,
         )
         on_gpu = self.trainer.device.type == "cuda"
         self._sampler = Sampler(Nvml()).start() if on_gpu else None

@@ -37,7 +37,10 @@ def run_trial(
         checkpoint_every: Reports between two checkpoints.
         metrics: More to report, such as a validation score.
     """
-    for name, value in (("steps_per_report", steps_per_report), ("every", checkpoint_every)):
+    for name, value in (
+        ("steps_per_report", steps_per_report),
+        ("checkpoint_every", checkpoint_every),
+    ):
         if value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
     start = tune.get_checkpoint()

@@ -53,16 +53,18 @@ _SERVE = "--serve"
 _NOT_OF_THE_KEY = ("_", "SHLVL", "OLDPWD", "RAY_JOB_ID")
 
 
-def warm_runtime_env(modules: Iterable[str] = PRELOAD) -> dict[str, str]:
+def warm_runtime_env(modules: Iterable[str] = PRELOAD) -> dict[str, Any]:
     """A runtime environment, for ``ray.init(runtime_env=...)``, whose workers start warm.
 
-    The interpreter must have the same path on every node.
+    The interpreter must have the same path on every node. In trials with a lease, a Ray Train
+    trainer is refused with a message instead of waiting for GPUs outside the lease.
 
     Args:
         modules: What to import ahead. It must not start threads or use a GPU on import.
     """
     command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, ",".join(modules)]
-    return {"py_executable": shlex.join(command)}
+    guard = {"RAY_TRAIN_CALLBACKS": "themis_ray.workloads.train_guard.RefuseInLease"}
+    return {"py_executable": shlex.join(command), "env_vars": guard}
 
 
 def main(arguments: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,7 +15,9 @@ from ray import tune
 import themis_ray
 from tests.rival import Rival
 from themis_ray import ThemisScheduler
+from themis_ray.errors import ConfigError
 from themis_ray.lease import _ask
+from themis_ray.workloads import warm_runtime_env
 
 Start = Callable[..., dict[str, Any]]
 
@@ -59,6 +62,18 @@ def price_of_a_look(config: dict[str, Any]) -> None:
         _ask()
     asked_s = (time.perf_counter() - begin) / 20
     tune.report({"ratio": asked_s / looked_s, "look_us": 1e6 * looked_s})
+
+
+def nested_trainer(config: dict[str, Any]) -> None:
+    """A Ray Train job inside a trial; the variable comes from ``warm_runtime_env`` usually."""
+    os.environ.update(warm_runtime_env()["env_vars"])
+    from ray.train import ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    try:
+        TorchTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=2, use_gpu=True)).fit()
+    except ConfigError as error:
+        tune.report({"refused": str(error)})
 
 
 class TakesAll(tune.Callback):  # type: ignore[misc]  # ray is untyped
@@ -108,3 +123,11 @@ def test_a_look_at_the_lease_is_far_cheaper_than_a_question(arbiter: Start, tmp_
     last = run(price_of_a_look, tmp_path, "price")
     print(f"a look costs {last['look_us']:.2f} us, 1/{last['ratio']:.0f} of a question")
     assert last["ratio"] > 20
+
+
+@pytest.mark.slow
+def test_a_ray_train_job_in_a_lease_is_refused(arbiter: Start, tmp_path: Path) -> None:
+    arbiter(lease_s=120)
+    last = run(nested_trainer, tmp_path, "nested")
+    assert "outside the trial's lease of 1 GPUs" in last["refused"]
+    assert "ElasticTrainer" in last["refused"]

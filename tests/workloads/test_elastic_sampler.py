@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
 from themis_ray.errors import CheckpointError, ConfigError
 from themis_ray.workloads import ElasticSampler
@@ -46,6 +49,30 @@ def test_the_weighted_gradient_is_that_of_the_mean_over_the_global_batch(
         summed = sum(s.weight * per_example[s.indices].mean(axis=0) for s in shards)
         assert summed == pytest.approx(per_example[sampler.batch(step)].mean(axis=0))
         assert all(len(shard.indices) >= smallest for shard in shards)
+
+
+@pytest.mark.parametrize("world", [2, 3, 4, 7])
+def test_the_model_s_gradient_is_that_of_one_process(world: int) -> None:
+    """In double precision, for every step of two epochs; the last batch of each is shorter."""
+    generator = torch.Generator().manual_seed(1)
+    data = torch.randn(SIZE, 4, generator=generator, dtype=torch.float64)
+    labels = torch.arange(SIZE) % 3
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)
+    ).double()
+
+    def gradient(indices: Any) -> Any:
+        model.zero_grad()
+        torch.nn.functional.cross_entropy(model(data[indices]), labels[indices]).backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+    sampler = ElasticSampler(SIZE, BATCH, seed=4)
+    for step in range(2 * sampler.steps_per_epoch):
+        shards = [sampler.shard(step, rank, world) for rank in range(world)]
+        # What the ranks do: scale the loss by weight * world, then average over the world.
+        exchanged = sum(gradient(s.indices) * (s.weight * world) for s in shards) / world
+        alone = gradient(sampler.batch(step))
+        assert torch.allclose(exchanged, alone, rtol=1e-12, atol=1e-14)
 
 
 def test_shards_are_even_and_never_smaller_than_asked() -> None:
