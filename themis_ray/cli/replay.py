@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,18 +137,7 @@ def _check(journal: str, as_json: bool) -> None:
                 "runs": done.runs,
                 "events": done.events,
                 "skipped": done.skipped,
-                "partings": [
-                    {
-                        "run": parting.run,
-                        "event": parting.event,
-                        "place": parting.place,
-                        "now_s": parting.now_s,
-                        "kind": parting.kind,
-                        "recorded": parting.recorded,
-                        "replayed": parting.replayed,
-                    }
-                    for parting in done.partings
-                ],
+                "partings": [asdict(parting) for parting in done.partings],
                 "warnings": warnings,
             }
         )
