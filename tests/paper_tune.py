@@ -83,6 +83,9 @@ class PaperSession:
             if isinstance(event, ev.BidReceived):
                 raise AssertionError(event)
 
+    def publish(self, trial_id: str) -> None:
+        assert self.agent.state_of_app(self.clock).r > 0
+
     def why_waiting(self) -> str:
         return "on paper"
 

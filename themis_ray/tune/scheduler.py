@@ -12,32 +12,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ray.tune.callback import Callback
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.schedulers.trial_scheduler import TrialScheduler
-from ray.tune.trainable import Trainable
 
 from themis_ray.agent.agent import Agent, AgentSettings
 from themis_ray.agent.trials import TrialPhase
 from themis_ray.core.fairness import Ideal
-from themis_ray.errors import ConfigError, ThemisError
+from themis_ray.errors import ConfigError
 from themis_ray.live import client as live
 from themis_ray.profiling.profile_file import load_profiles
 from themis_ray.searchers.registry import search_for
-from themis_ray.tune import metrics, names
-from themis_ray.tune.horizon import iterations_of, trials_of
+from themis_ray.tune import names
+from themis_ray.tune.controller import CloseAtEnd, bare, hard_stop, saves_itself
+from themis_ray.tune.horizon import ITERATION_ATTR, iterations_of, trials_of
 from themis_ray.tune.lease_request import LeaseRequest
 from themis_ray.tune.measured import measured_in, model_of
 from themis_ray.tune.reports import Reports
 from themis_ray.tune.resources import TrialShape, check_cluster, check_range, shape_of
 from themis_ray.tune.session import Session
+from themis_ray.tune.telling import Teller
 
 logger = logging.getLogger(__name__)
-
-# How long an app waits without any trial running before it is told why, and how often again.
-TELL_AFTER_S = 15.0
-TELL_EVERY_S = 60.0
 
 
 class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
@@ -106,8 +102,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         self._shape: TrialShape | None = None
         # Why a trial is paused: True when its lease ended, False when the base decided so.
         self._paused_by_lease: dict[str, bool] = {}
-        self._told: set[str] = set()
-        self._waiting_since_s: float | None = None
+        self._teller = Teller(self.app)
 
     # -- what Tune reads ------------------------------------------------------------------
 
@@ -130,7 +125,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the session: a restored scheduler opens its own."""
-        return {**self.__dict__, "_session": None, "_waiting_since_s": None}
+        return {**self.__dict__, "_session": None, "_teller": Teller(self.app)}
 
     # -- the session ----------------------------------------------------------------------
 
@@ -143,7 +138,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         """Find or start the arbiter and register, when the first trial is added."""
         if self._session is not None and not self._session.closed:
             return self._session
-        if getattr(_bare(controller), "_reuse_actors", False):
+        if getattr(bare(controller), "_reuse_actors", False):
             raise ConfigError(
                 "reuse_actors=True moves a trial's GPUs to another trial behind the arbiter's "
                 "back; leave it out when you use ThemisScheduler"
@@ -161,7 +156,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         agent.use(self.search)
         self.settings.sharers = self._shape.sharers
         if self.search.note():
-            self._tell_once("search", f"{self.app}: {self.search.note()}")
+            self._teller.once("search", f"{self.app}: {self.search.note()}")
         extra = {k: v for k, v in self._shape.bundle.items() if k != "GPU"}
         session = Session(agent, extra)
         welcome = session.open()
@@ -171,7 +166,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             session.close("its trials are larger than the cluster")
             raise
         self._session = session
-        _bare(controller)._callbacks._callbacks.append(_CloseAtEnd(session))
+        bare(controller)._callbacks._callbacks.append(CloseAtEnd(session))
         if welcome.unit == "CPU":
             logger.warning("%s: the cluster has no GPU, so CPUs are leased", self.app)
         return session
@@ -188,7 +183,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         self._reports.added(trial.trial_id)
         total, source = iterations_of(trial, self.base, self.iterations_per_trial)
         if source == "assumed":
-            self._tell_once(
+            self._teller.once(
                 "horizon",
                 f"{self.app}: nothing tells how many iterations a trial has, so {total:.0f} "
                 "are assumed; set stop={'training_iteration': N}, or "
@@ -197,7 +192,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         with self._deciding():
             agent = session.agent
             state = agent.add_trial(trial.trial_id, total, model_of(trial, agent.shared))
-            state.iterations_done = float((trial.last_result or {}).get(_ITERATION, 0))
+            state.iterations_done = float((trial.last_result or {}).get(ITERATION_ATTR, 0))
             agent.to_come, agent.concurrency = trials_of(tune_controller)
             self.base.on_trial_add(tune_controller, trial)
         # After the base, which may have a request of its own for plain Tune.
@@ -214,7 +209,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         leave = self._note_result(session, trial, result)
         with self._deciding():
             decision = self._decide(tune_controller, trial, result)
-        self._publish(session, trial)
+        session.publish(trial.trial_id)
         if decision == TrialScheduler.PAUSE:
             self._paused_by_lease[trial.trial_id] = False
         elif decision == TrialScheduler.CONTINUE and leave and self._saved(trial, result):
@@ -246,10 +241,10 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             self._complete(tune_controller, trial, result)
             # Tune does not hand the last report to a scheduler when a stop criterion is met.
             state = agent.trials[trial.trial_id]
-            state.iterations_done = float(result.get(_ITERATION, 0))
+            state.iterations_done = float(result.get(ITERATION_ATTR, 0))
             agent.to_come, agent.concurrency = trials_of(tune_controller)
             state.phase = TrialPhase.DONE
-        self._publish(session, trial)
+        session.publish(trial.trial_id)
         self._gone(trial)
 
     def _complete(self, controller: Any, trial: Trial, result: dict[str, Any]) -> None:
@@ -283,9 +278,9 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         self._follow_statuses(session, tune_controller)
         session.pump()
         self._stop_overdue(session, tune_controller)
-        self._tell_why_waiting(session)
+        self._teller.why_waiting(session)
         if session.agent.forecast.trouble:
-            self._tell_once("adapter", f"{self.app}: {session.agent.forecast.trouble}")
+            self._teller.once("adapter", f"{self.app}: {session.agent.forecast.trouble}")
         for trial in tune_controller.get_trials():
             if trial.status == Trial.PAUSED and self._paused_by_lease.get(trial.trial_id):
                 self._ask_for_lease(trial)
@@ -345,7 +340,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         trial.placement_group_factory = LeaseRequest(self.app, request, trial.trial_id)
 
     def _note_result(self, session: Session, trial: Trial, result: dict[str, Any]) -> bool:
-        iteration = float(result.get(_ITERATION, 0))
+        iteration = float(result.get(ITERATION_ATTR, 0))
         with session.using() as agent:
             state = agent.trials[trial.trial_id]
             if result.get("should_checkpoint"):
@@ -353,7 +348,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             state.preemptible = self._preemptible(trial, state.checkpointed)
             state.last_result = result
             if not state.preemptible:
-                self._tell_once(
+                self._teller.once(
                     "checkpoint",
                     f"{self.app}: trials of {trial.trainable_name} save no checkpoint, so they "
                     "keep their GPUs when a lease ends, which is unfair to other apps. Save one "
@@ -374,39 +369,16 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         if checkpointed is not None or trial.checkpoint is not None:
             return True
         cls = trial.get_trainable_cls()
-        return bool(_saves_itself(cls))
+        return bool(saves_itself(cls))
 
     def _saved(self, trial: Trial, result: dict[str, Any]) -> bool:
         """Whether to pause at this report: now, if nothing would be lost; else at a later one."""
         cls = trial.get_trainable_cls()
         return (
-            _saves_itself(cls)
+            saves_itself(cls)
             or bool(result.get("should_checkpoint"))
             or (trial.checkpoint is None and self.settings.preempt_without_checkpoint)
         )
-
-    def _publish(self, session: Session, trial: Trial) -> None:
-        with session.using() as agent:
-            now = time.monotonic()
-            state = agent.trials[trial.trial_id]
-            report = agent.state_of_app(now)
-            metrics.publish(
-                trial.trial_id,
-                metrics.TrialMetrics(
-                    app=self.app,
-                    policy=session.welcome.policy if session.welcome else "",
-                    r=report.r,
-                    trial_r=agent.trial_r(trial.trial_id, now),
-                    t_shared_s=report.t_shared_s,
-                    t_ideal_s=report.t_ideal_s,
-                    gpus=state.allocation.size,
-                    placement_score=agent.placement_score(trial.trial_id),
-                    lease=state.group,
-                    nodes=dict(state.allocation),
-                    leases=state.leases,
-                    history=tuple(state.history),
-                ),
-            )
 
     def _gone(self, trial: Trial) -> None:
         if self._session is not None and not self._session.closed:
@@ -417,7 +389,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
     def _follow_statuses(self, session: Session, controller: Any) -> None:
         """Take over what Tune has done since: trials that have started, and paused ones."""
         if self.settings.sharers > 1:
-            manager = _bare(controller)._actor_manager._resource_manager
+            manager = bare(controller)._actor_manager._resource_manager
             session.settle_shared(manager._pg_to_request, manager._acquired_pgs)
         with session.using() as agent:
             agent.to_come, agent.concurrency = trials_of(controller)
@@ -443,74 +415,9 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
                 continue
             if trial.is_saving and now < deadline + 0.8 * grace_s:
                 continue  # its save is under way: let it end
-            _hard_stop(controller, trial)
+            hard_stop(controller, trial)
             # One that the base has paused stays paused by the base.
             self._paused_by_lease.setdefault(trial.trial_id, True)
             with session.using() as agent:
                 agent.trial_left(trial.trial_id, now, done=False)
             logger.info("%s: stopped %s at the end of its lease", self.app, trial)
-
-    def _tell_once(self, what: str, message: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            logger.warning(message)
-
-    def _tell_why_waiting(self, session: Session) -> None:
-        """Tell people what they wait for; Tune's own warning would speak of missing resources."""
-        with session.using() as agent:
-            phases = {t.phase for t in agent.trials.values()}
-        now = time.monotonic()
-        # One that has been placed is starting: it waits for its process, not for a lease.
-        at_work = {TrialPhase.PLACED, TrialPhase.RUNNING, TrialPhase.LEAVING}
-        if TrialPhase.WAITING not in phases or phases & at_work:
-            self._waiting_since_s = None
-        elif self._waiting_since_s is None:
-            self._waiting_since_s = now
-        elif now - self._waiting_since_s > TELL_AFTER_S:
-            self._waiting_since_s = now + TELL_EVERY_S - TELL_AFTER_S
-            try:
-                why = session.why_waiting()
-            except ThemisError as error:
-                why = str(error)
-            logger.warning("%s waits for a lease: %s", self.app, why)
-
-
-_ITERATION = "training_iteration"
-
-
-class _CloseAtEnd(Callback):  # type: ignore[misc]  # ray is untyped
-    """Ends the session with the experiment; a scheduler is not told of that itself."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
-        """The experiment is over, however it ended."""
-        for trial in trials:
-            metrics.forget(trial.trial_id)
-        self._session.close()
-        names.release(self._session.app)
-
-
-def _bare(controller: Any) -> Any:
-    """The controller behind the wrapper that schedulers are handed."""
-    return vars(controller).get("_tune_controller", controller)
-
-
-def _saves_itself(cls: Any) -> bool:
-    """Whether a class trainable has its own ``save_checkpoint``: a pause then loses nothing."""
-    from ray.tune.trainable.function_trainable import FunctionTrainable
-
-    if not isinstance(cls, type) or issubclass(cls, FunctionTrainable):
-        return False
-    return getattr(cls, "save_checkpoint", None) is not Trainable.save_checkpoint
-
-
-def _hard_stop(controller: Any, trial: Trial) -> None:
-    """Pause a trial without asking it; what a save under way wanted to do next is dropped."""
-    bare = _bare(controller)
-    if trial in bare._staged_trials:
-        bare._unstage_trial_with_resources(trial)
-    bare.pause_trial(trial, should_checkpoint=False)
-    bare._cached_trial_decisions.pop(trial.trial_id, None)
-    bare._queued_trial_decisions.pop(trial.trial_id, None)

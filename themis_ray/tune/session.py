@@ -27,6 +27,7 @@ from themis_ray.rpc.messages import (
     RegisterRequest,
     WelcomeInfo,
 )
+from themis_ray.tune import metrics
 from themis_ray.tune.lease_request import (
     LeasedPlacementGroup,
     LeaseRequest,
@@ -186,6 +187,28 @@ class Session:
         reason = document.get("reason", {})
         text, remedy = reason.get("text", ""), reason.get("remedy", "")
         return f"{text}; {remedy}" if remedy else str(text)
+
+    def publish(self, trial_id: str) -> None:
+        """Make a trial's newest r and lease known to callbacks and loggers."""
+        with self._lock:
+            agent, now = self.agent, time.monotonic()
+            state = agent.trials[trial_id]
+            report = agent.state_of_app(now)
+            known = metrics.TrialMetrics(
+                app=self.app,
+                policy=self.welcome.policy if self.welcome else "",
+                r=report.r,
+                trial_r=agent.trial_r(trial_id, now),
+                t_shared_s=report.t_shared_s,
+                t_ideal_s=report.t_ideal_s,
+                gpus=state.allocation.size,
+                placement_score=agent.placement_score(trial_id),
+                lease=state.group,
+                nodes=dict(state.allocation),
+                leases=state.leases,
+                history=tuple(state.history),
+            )
+        metrics.publish(trial_id, known)
 
     # -- the connection's thread ------------------------------------------------------------
 
