@@ -311,7 +311,8 @@ class Arbiter:
         lease = app.leases.get(lease_id)
         if lease is None or lease.expires_s > now:
             return
-        if not lease.final and now >= self._not_before_s:
+        # One whose GPUs its last holder has not left by its end is over; no round decides on it.
+        if lease.held and not lease.final and now >= self._not_before_s:
             # The round under way, or else the next, decides on it, and ends it if it is lost.
             self.state.at(self.round.deadline_s if self.round else now, name, lease_id)
             return
