@@ -23,7 +23,7 @@ from themis_ray.searchers.api import AppState, Search, TrialInfo
 # scales T_sh and T_id alike.
 UNKNOWN_ITER_S = 1.0
 # Remarks sent with a report; a search of a thousand trials is not to send a thousand.
-MOST_NOTES = 8
+MOST_NOTES = 4
 
 
 @dataclass(slots=True)

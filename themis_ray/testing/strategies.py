@@ -94,7 +94,8 @@ def reports(draw: st.DrawFn, most_wants: int = 8, pinned: Allocation = NOTHING) 
     jobs = tuple(
         JobReport(f"j{i}", draw(st.floats(1, 1e3)), 1.0, gang, gang) for i in range(wants // gang)
     )
-    return AppReport(r, r * t_ideal_s, t_ideal_s, wants, gang, jobs, pinned)
+    notes = tuple(draw(st.lists(st.text(max_size=8), max_size=2)))
+    return AppReport(r, r * t_ideal_s, t_ideal_s, wants, gang, jobs, pinned, notes=notes)
 
 
 @st.composite
