@@ -82,9 +82,17 @@ class NodeMemory:
         self._keeper = keeper
 
     def put(self, name: str, payload: Any) -> None:
-        """Keep the bytes of a payload; returns when they are copied."""
-        with contextlib.suppress(RayError):
-            self._keeper.put.remote(name, np.frombuffer(payload, dtype=np.uint8))
+        """Keep the bytes of a payload; returns when the keeper has them.
+
+        The writer may be killed right after this, as at a lease's end, and its objects with it.
+        """
+        with contextlib.suppress(RayError, GetTimeoutError):
+            kept = self._keeper.put.remote(name, np.frombuffer(payload, dtype=np.uint8))
+            ray.get(kept, timeout=_ANSWER_S)
+
+    def ready(self, timeout_s: float) -> None:
+        """Wait for the keeper's start, which saving does not wait for long."""
+        ray.get(self._keeper.__ray_ready__.remote(), timeout=timeout_s)
 
     def get(self, name: str) -> Any:
         """The bytes of a payload, mapped and not copied; ``None`` when they are not there."""

@@ -28,7 +28,10 @@ class Job:
 
     def save(self, folder: str, step: int) -> None:
         state = {"step": step, "weights": np.arange(WORDS).tolist()}
-        save_checkpoint(folder, state, step, memory=node_memory(guardian=GUARDIAN))
+        memory = node_memory(guardian=GUARDIAN)
+        assert memory is not None
+        memory.ready(LIMIT_S)
+        save_checkpoint(folder, state, step, memory=memory)
 
     def restore(self, folder: str) -> tuple[int, bool]:
         loaded = load_checkpoint(folder, memory=node_memory(guardian=GUARDIAN))
