@@ -20,29 +20,34 @@ pytestmark = [
 ]
 
 
-class Curve(tune.Trainable):
-    """Rises to ``top``; its state is how many iterations it has done."""
+def curve_trainable() -> type[tune.Trainable]:
+    """Made in a function, so that it travels to the workers by value: they lack this module."""
 
-    def setup(self, config: dict[str, Any]) -> None:
-        self.done_steps = 0
+    class Curve(tune.Trainable):
+        """Rises to ``top``; its state is how many iterations it has done."""
 
-    def step(self) -> dict[str, Any]:
-        self.done_steps += 1
-        t = self.done_steps
-        return {"acc": self.config["top"] * (1 - math.exp(-t / 6)) + 0.003 * math.sin(7 * t)}
+        def setup(self, config: dict[str, Any]) -> None:
+            self.done_steps = 0
 
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        Path(checkpoint_dir, "steps").write_text(str(self.done_steps))
+        def step(self) -> dict[str, Any]:
+            self.done_steps += 1
+            t = self.done_steps
+            return {"acc": self.config["top"] * (1 - math.exp(-t / 6)) + 0.003 * math.sin(7 * t)}
 
-    def load_checkpoint(self, checkpoint: str) -> None:
-        self.done_steps = int(Path(checkpoint, "steps").read_text())
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            Path(checkpoint_dir, "steps").write_text(str(self.done_steps))
+
+        def load_checkpoint(self, checkpoint: str) -> None:
+            self.done_steps = int(Path(checkpoint, "steps").read_text())
+
+    return Curve
 
 
 def test_hopeless_trials_are_stopped(arbiter: Callable[..., Any], tmp_path: Path) -> None:
     arbiter()
     base = CurveStopping(max_t=40, limits=(0, 1), target=0.8, end_at_target=False)
     analysis = tune.run(
-        Curve,
+        curve_trainable(),
         config={"top": tune.grid_search([0.9, 0.2, 0.3])},
         resources_per_trial={"cpu": 0.5, "gpu": 1},
         metric="acc",
