@@ -57,7 +57,7 @@ class Order(Disturbance):
 
 @pytest.mark.parametrize("name", BASES)
 def test_the_same_trials_stop_at_each_rung(arbiter: Start, tmp_path: Path, name: str) -> None:
-    arbiter(min_bidders=1)
+    arbiter(min_bidders=1, grace_s=40)
     order = Order(7)
     scheduler = ThemisScheduler(BASES[name](), app=f"base-{name}")
     trials = run(Counting, tmp_path, TRIALS, STEPS, scheduler=scheduler, callbacks=[order])
@@ -69,7 +69,7 @@ def test_the_same_trials_stop_at_each_rung(arbiter: Start, tmp_path: Path, name:
 
 
 def test_a_population_goes_on_through_the_ends_of_leases(arbiter: Start, tmp_path: Path) -> None:
-    arbiter(min_bidders=1)
+    arbiter(min_bidders=1, grace_s=40)
     base = PopulationBasedTraining(
         time_attr="training_iteration",
         perturbation_interval=3,
@@ -92,7 +92,7 @@ def test_halving_in_plain_tune_keeps_the_best_on_more_gpus(local_ray: None, tmp_
 
 
 def test_halving_under_themis_grows_its_survivors(arbiter: Start, tmp_path: Path) -> None:
-    arbiter(lease_s=60)
+    arbiter(lease_s=60, grace_s=40)
     sizes = Leased()
     base = SuccessiveHalving(4, (2, 3, 4), eta=2, gpus=1, max_gpus=4)
     scheduler = ThemisScheduler(base, app="halving-grows")
