@@ -63,7 +63,8 @@ class Controller(SimpleNamespace):
 
     def __init__(self, scheduler: Any, trials: Sequence[FakeTrial] = ()) -> None:
         super().__init__(scheduler=scheduler, trials=list(trials))
-        self.search_alg = SimpleNamespace(is_finished=lambda: True)
+        searcher = SimpleNamespace(on_pause=lambda _: None, on_unpause=lambda _: None)
+        self.search_alg = SimpleNamespace(is_finished=lambda: True, searcher=searcher)
 
     def get_trials(self) -> list[FakeTrial]:
         return list(self.trials)
@@ -145,6 +146,10 @@ class TestHyperBandGoesOn(Known):
     scheduler = staticmethod(lambda: HyperBandScheduler(max_t=9, stop_last_trials=False, **COMPARE))
 
 
+class TestBOHB(Known):
+    scheduler = staticmethod(lambda: HyperBandForBOHB(max_t=9, reduction_factor=3, **COMPARE))
+
+
 class TestMedian(Known):
     scheduler = staticmethod(
         lambda: MedianStoppingRule(time_attr="training_iteration", grace_period=2, **COMPARE)
@@ -164,6 +169,11 @@ class TestSuccessiveHalvingOfGangs(Known):
     scheduler = staticmethod(
         lambda: SuccessiveHalving(4, (1, 3, 9), gpus=2, max_gpus=4, rigid=True, **COMPARE)
     )
+
+
+class TestPopulationOfBandits(AdapterContract):
+    def make(self) -> Search:
+        return search_for(PB2(hyperparam_bounds={"a": [0.0, 1.0]}, **COMPARE))
 
 
 class TestPopulation(AdapterContract):
