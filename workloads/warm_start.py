@@ -8,7 +8,7 @@ leased GPU does nothing. With ::
 Ray starts the worker processes of this driver through this module (by the ``py_executable`` field
 of a runtime environment). The first one on a node starts as usual and leaves a *nursery* behind: a
 process that does the imports and waits. Later ones are forked from it, which takes milliseconds and
-shares the memory of what is imported. A nursery serves one raylet, one user and one environment;
+shares the memory of what is imported. A nursery serves one driver on one node, in one environment;
 it ends with its raylet, or when nobody has asked it for a while. Whatever goes wrong with it,
 the worker starts as usual.
 
@@ -50,7 +50,7 @@ _FORKABLE_THREADS = ("jemalloc_bg_thd",)
 _LOOK_S = 5.0
 _ANSWER_S = 10.0
 _SERVE = "--serve"
-_NOT_OF_THE_KEY = ("_", "SHLVL", "OLDPWD", "RAY_JOB_ID")
+_NOT_OF_THE_KEY = ("_", "SHLVL", "OLDPWD")
 
 
 def warm_runtime_env(modules: Iterable[str] = PRELOAD) -> dict[str, Any]:
@@ -97,7 +97,8 @@ def _home() -> Path:
 def _key(modules: str) -> str:
     """One nursery for each environment: imports may depend on it, and it names the raylet.
 
-    Drivers with equal environments share one: the next app's process is warm, too.
+    It names the driver's job as well, which Ray reads when it is imported: a worker forked from
+    another driver's nursery would register for that driver, and the trial would wait for ever.
     """
     environment = {k: v for k, v in os.environ.items() if k not in _NOT_OF_THE_KEY}
     text = json.dumps([sys.executable, modules, sorted(environment.items())])
