@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from themis_ray.core.bids import BidTable
 from themis_ray.core.cluster import NOTHING, Allocation, Machine
+from themis_ray.core.fairness import PhaseWork
 from themis_ray.core.slowdown import MeasuredSlowdown
 from themis_ray.errors import BidError
 
@@ -78,6 +79,8 @@ class AppReport:
             since it joined.
         measured: S(G) as its jobs have measured it, of models that other apps may have too.
         notes: Remarks for people: how its jobs share its GPUs and why, how its estimates fare.
+        phases: All its work, done and left, phase by phase as far as is known; empty when that
+            is not told.
     """
 
     r: float
@@ -90,6 +93,7 @@ class AppReport:
     elapsed_s: float | None = None
     measured: tuple[MeasuredSlowdown, ...] = ()
     notes: tuple[str, ...] = ()
+    phases: tuple[PhaseWork, ...] = ()
 
     def __post_init__(self) -> None:
         if math.isnan(self.r) or self.r < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Ideal = Literal["paper", "exclusive"]
 
@@ -50,6 +50,19 @@ class Phase:
 
     jobs: int
     iterations: float
+
+
+class PhaseWork(NamedTuple):
+    """What a phase of an app takes, from its start to its end.
+
+    Attributes:
+        gpu_s: GPU-seconds, without any slowdown.
+        gpus: The most GPUs that make it shorter: all that its jobs can use together, or fewer
+            when its longest job sets the pace.
+    """
+
+    gpu_s: float
+    gpus: float
 
 
 def finish_time_fairness(t_shared_s: float, t_ideal_s: float) -> float:

@@ -131,6 +131,7 @@ def report(app: SimApp, now: float, gpus: int) -> ev.AppReport:
         wants=app.wants(),
         gang=_gang(app),
         jobs=cast(tuple[ev.JobReport, ...], LazyJobs(app, now)),
+        phases=app.phases,
     )
 
 

@@ -18,13 +18,13 @@ from themis_ray.core.commands import (
     RequestReport,
     SendOffer,
 )
-from themis_ray.core.fairness import Phase
+from themis_ray.core.fairness import Phase, PhaseWork
 from themis_ray.core.valuation import lay_out, median_iter_s
 from themis_ray.sim import answers
 from themis_ray.sim.jobrun import JobRun, JobState
 from themis_ray.sim.jobs import TraceApp
 from themis_ray.sim.sharing import best_part, divide, place_jobs, staying, total, without
-from themis_ray.sim.tuners import PhasePlan, expected_phases, plan_of
+from themis_ray.sim.tuners import PhasePlan, expected_phases, expected_work, plan_of
 from themis_ray.sim.world import World
 
 # After GPUs were given back as too few for a gang, ask again so much later.
@@ -70,6 +70,7 @@ class SimApp:
         self.active: list[JobRun] = []
         self.future: Sequence[Phase] = ()
         self.phase_work_gpu_s, self.phase_gpus = expected_phases(spec)
+        self.phases = tuple(PhaseWork(w * self.belief, gpus) for w, gpus in expected_work(spec))
         self._groups: dict[str, JobRun] = {}
         self._ending: set[str] = set()
         self._group_serial = 0

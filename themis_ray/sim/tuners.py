@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from themis_ray.core.fairness import PhaseWork
 from themis_ray.sim.jobs import TraceApp, TraceJob
 
 CHECKS = 10
@@ -101,6 +102,20 @@ def expected_phases(app: TraceApp) -> tuple[list[float], list[int]]:
         works.append(count * steps * median.serial_iter_s)
         demands.append(count * median.max_gpus)
     return works, demands
+
+
+def expected_work(app: TraceApp) -> tuple[PhaseWork, ...]:
+    """The phases of :func:`expected_phases`, with the GPUs that make each one shorter."""
+    works, demands = expected_phases(app)
+    first_s = 0.0
+    for job in app.jobs:
+        steps = job.iterations
+        if len(works) > 1:
+            steps = phase_iterations(job.iterations, 0, len(works))
+        first_s = max(first_s, steps * job.serial_iter_s / job.max_gpus)
+    paced = min(float(demands[0]), works[0] / first_s) if first_s > 0 else float(demands[0])
+    later = zip(works[1:], demands[1:], strict=True)
+    return (PhaseWork(works[0], paced), *(PhaseWork(w, float(d)) for w, d in later))
 
 
 def _halving(app: TraceApp, seed: int) -> tuple[PhasePlan, ...]:

@@ -15,7 +15,8 @@ fraction done is 0, so ``r'`` is finite: no app is worth infinitely more than an
 product of values is 0.
 
 ``fair`` is read off the same table: between two sizes, the speed ``1 / left`` is interpolated;
-beyond the table it is proportional to the number of GPUs.
+below the smallest it is proportional to the number of GPUs. T_id and the share of the cluster
+come from the virtual fair-share clock (:mod:`themis_ray.core.policies.fair_clock`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dataclasses import dataclass, replace
 
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.policies.base import AppView, RoundView
+from themis_ray.core.policies.fair_clock import Forecast
 
 SHORTEST_S = 1e-6
 LEAST_R = 0.05
@@ -50,20 +52,25 @@ class _Terms:
         return (self.elapsed_s + self.lease_s + (1 - done) * self.fair_s) / self.t_ideal_s
 
 
-def lease_aware(table: BidTable, app: AppView, view: RoundView, restart_s: float) -> BidTable:
+def lease_aware(
+    table: BidTable, app: AppView, view: RoundView, restart_s: float, fair: Forecast
+) -> BidTable:
     """A bid table with r' in place of r; rows no better than nothing are left out.
 
     A bundle is dead for ``2 * restart`` times the share of its GPUs that are new to the app: the
-    restart at its start, and the one that it will bring about when the lease ends.
+    restart at its start, and the one that it will bring about when the lease ends; but for no more
+    than half a lease. Where restarts take longer than leases, newcomers could not bid otherwise.
 
     Args:
         table: The agent's bids.
         app: The app.
         view: The round.
         restart_s: Seconds of a restart, for apps that do not tell.
+        fair: When the app would be done with its fair share all along, which makes its T_id,
+            and what share it has until then.
     """
-    t_ideal = app.report.t_ideal_s
-    if not 0 < t_ideal < math.inf:
+    told_s, t_ideal = app.report.t_ideal_s, fair.finish_s - app.joined_s
+    if not (0 < told_s < math.inf and 0 < t_ideal < math.inf):
         return table
     elapsed = app.report.elapsed_s
     elapsed = view.now_s - app.joined_s if elapsed is None else elapsed
@@ -72,23 +79,24 @@ def lease_aware(table: BidTable, app: AppView, view: RoundView, restart_s: float
     rows = []
     for row in table.rows:
         new = row.size - (row.pinned & app.expiring).size
-        left = row.r * t_ideal - elapsed - charged * new / row.size
+        left = row.r * told_s - elapsed - charged * new / row.size
         dead = 2 * (charged or restart_s) * new / (app.kept.size + row.size)
+        dead = min(dead, view.lease_s / 2)
         rows.append((row, max(SHORTEST_S, left), dead))
-    left_now = max(SHORTEST_S, table.r_nothing * t_ideal - elapsed)
-    fair = _fair_s(app, view, [(row, left) for row, left, _ in rows], left_now)
-    if math.isinf(fair):
+    left_now = max(SHORTEST_S, table.r_nothing * told_s - elapsed)
+    fair_s = _fair_s(app, fair.share, [(row, left) for row, left, _ in rows], left_now)
+    if math.isinf(fair_s):
         return table
-    terms = _Terms(max(0.0, elapsed), t_ideal, view.lease_s, fair)
+    terms = _Terms(max(0.0, elapsed), t_ideal, view.lease_s, fair_s)
     nothing = terms.r(left_now, 0.0)
     restated = [replace(row, r=terms.r(left, dead)) for row, left, dead in rows]
     return BidTable(table.app, nothing, tuple(row for row in restated if row.r < nothing))
 
 
 def _fair_s(
-    app: AppView, view: RoundView, rows: Sequence[tuple[BidRow, float]], left_now: float
+    app: AppView, share: float, rows: Sequence[tuple[BidRow, float]], left_now: float
 ) -> float:
-    """How long the rest would take on the app's share; infinite when the table does not tell."""
+    """How long the rest would take on a share; infinite when the table does not tell."""
     best: dict[int, float] = {app.kept.size: left_now} if app.kept else {}
     for row, left in rows:
         size = app.kept.size + row.size
@@ -96,14 +104,19 @@ def _fair_s(
     sizes = sorted(size for size, left in best.items() if left < math.inf)
     if not sizes:
         return math.inf
-    share = min(fair_share(app, view), float(app.report.wants))
+    share = min(share, float(app.report.wants))
     at = bisect.bisect_left(sizes, share)
     if at == 0 or at == len(sizes):
         size = sizes[min(at, len(sizes) - 1)]
-        return best[size] * size / share
+        return best[size] * max(1.0, size / share)
     low, high = sizes[at - 1], sizes[at]
     part = (share - low) / (high - low)
     return 1 / ((1 - part) / best[low] + part / best[high])
+
+
+def told(app: AppView, view: RoundView) -> Forecast:
+    """The T_id that the app itself tells, and R / N as its share."""
+    return Forecast(app.joined_s + app.report.t_ideal_s, fair_share(app, view))
 
 
 def fair_share(app: AppView, view: RoundView) -> float:

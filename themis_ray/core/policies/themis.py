@@ -1,32 +1,32 @@
-"""``themis``: the default. Everyone bids, for one lease, in a weighted auction.
+"""``themis``: the default. Everyone bids, for one lease, in an auction that minds the worst-off.
 
-THEMIS as printed (``themis-paper``) serves those with the greatest r well and leaves r above that
-of plain fair share. This preset keeps its auction and changes what goes into it:
+THEMIS as printed (``themis-paper``) serves those with the greatest r well and leaves the greatest
+r above that of plain fair share. This preset keeps its auction and changes what goes into it:
 
-1. *Lease-aware r.* A bundle is valued for the lease that it is won for, see
-   :mod:`themis_ray.core.policies.lease_aware`.
-2. *Everyone bids.* No filter; instead, the product of values is weighted by how far behind its
-   fair share each app is: ``w = (r if it had its fair share from now on) ** beta``. With beta = 0
-   all apps count alike; as beta grows, the auction approaches min-max r.
-3. *Restarts are charged.* GPUs that an app has already are worth more to it than others.
-4. *Payments in lease time*, ``c ** (1 / w)``: whole gangs stay whole.
-5. *What is left is placed*, worst-off apps first, and not given out at random.
+1. *T_id from a virtual fair-share clock*, which the arbiter runs beside the real cluster, see
+   :mod:`themis_ray.core.policies.fair_clock`. It neither grows when an app is held up nor gives
+   an app that cannot use its share more time than it needs.
+2. *Lease-aware r.* A bundle is valued for the lease that it is won for, see
+   :mod:`themis_ray.core.policies.lease_aware`. Restarts are charged: GPUs that an app has
+   already are worth more to it than others.
+3. *Everyone bids*, and the auction's values mind great r more than small ones, see
+   :mod:`themis_ray.core.policies.averse`. That does the filter's work. An app that more GPUs would
+   not make faster (its longest job sets the pace) gets no more than it needs, since its r stays.
+4. *Payments in lease time*: whole gangs stay whole.
+5. *What is left is placed*, worst-off apps first, and not given out at random; then the round is
+   placed anew, so that jobs that run stay where they are.
 
-Since r' falls in a line with the GPUs, log V bends upwards, and of apps in like position one takes
-all that it can use and the others follow in the next rounds, when they are further behind.
-
-The weights must not come from the bids of the round, or lying pays. They come from what the
-arbiter itself has measured: how long the app has been here, and the GPU-seconds it was given. Of
-the app's own word, only T_id goes in.
+Of the app's own word, its work goes in. ``docs/reproduction.md`` tells what each of these is worth.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from themis_ray.core.auction import LeftoverMode, Payment, run_auction
 from themis_ray.core.bids import BidTable
@@ -38,36 +38,51 @@ from themis_ray.core.policies.auctioning import (
     with_leftovers,
     worst_off,
 )
-from themis_ray.core.policies.base import Outcome, Policy, RoundView
-from themis_ray.core.policies.lease_aware import fair_r, lease_aware
+from themis_ray.core.policies.averse import averse
+from themis_ray.core.policies.base import AppView, Outcome, Policy, RoundView
+from themis_ray.core.policies.fair_clock import (
+    FairClock,
+    Forecast,
+    Life,
+    advanced,
+    forecasts,
+    phases_or,
+    remembered,
+)
+from themis_ray.core.policies.lease_aware import fair_share, lease_aware, told
+from themis_ray.core.policies.replacing import placed_anew
 from themis_ray.errors import ConfigError
 
-LEAST_WEIGHT = 1e-6
+IdealOf = Literal["clock", "told"]
 
 
 @dataclass(frozen=True)
 class Themis(Policy):
-    """A weighted partial-allocation auction for one lease.
+    """A partial-allocation auction for one lease, averse to great r.
 
     Args:
-        beta: The exponent of the weights; 0 for none.
+        aversion: How much more great r count than small ones; 0 for V = 1 / r.
+        ideal: Where T_id comes from: the virtual fair-share ``clock``, or as apps have ``told``.
         lease_aware: Value bundles for one lease; otherwise for ever, as the paper does.
         restart_s: What a restart costs, in seconds, for apps that do not tell.
         fairness_knob: f, as in the paper; 0 lets everyone bid.
         min_bidders: At least so many apps bid.
         payment: How the hidden payment is taken, in lease time or in GPUs.
         leftover: Who gets what the auction leaves: ``placed`` or ``random``.
+        anew: Place all awards of a round anew, jobs that run staying where they are.
         seed: Seeds what is random, together with the round's number.
         timeout_s: The bid timeout, for the reasons given.
     """
 
-    beta: float = 3.0
+    aversion: float = 8.0
+    ideal: IdealOf = "clock"
     lease_aware: bool = True
     restart_s: float = 45.0
     fairness_knob: Fraction = Fraction(0)
     min_bidders: int = 1
     payment: Payment = "time"
     leftover: LeftoverMode = "placed"
+    anew: bool = True
     seed: int = 0
     timeout_s: float = 5.0
 
@@ -76,8 +91,10 @@ class Themis(Policy):
 
     def __post_init__(self) -> None:
         check_filter(self.fairness_knob, self.min_bidders)
-        if not 0 <= self.beta <= 64:
-            raise ConfigError(f"beta {self.beta}; use a number from 0 (no weights) to 64")
+        if not 0 <= self.aversion <= 64:
+            raise ConfigError(f"aversion {self.aversion}; use a number from 0 (none) to 64")
+        if self.ideal not in ("clock", "told"):
+            raise ConfigError(f"ideal {self.ideal!r}; use 'clock' or 'told'")
         if not self.restart_s >= 0:
             raise ConfigError(f"restart_s {self.restart_s}; use 0 or more seconds")
 
@@ -87,33 +104,60 @@ class Themis(Policy):
 
     def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:
         """Hold the auction among the restated bids and place what is left over."""
-        tables = [self._restated(bids[app], view) for app in sorted(bids)]
+        clock = fair_clock(view)
+        restated = self.restated(view, bids, clock)
+        values = averse(restated, self.aversion)
         seed = self.seed * 1_000_003 + view.round_id
-        weights = self.weights(view)
         result = run_auction(
             view.pool,
             view.cluster.racks,
-            tables,
+            [values[app] for app in sorted(values)],
             payment=self.payment,
-            weights={app: weights[app] for app in bids},
             seed=seed,
         )
-        worst_first = sorted(weights, key=lambda app: (-weights[app], app))
+        worst_first = sorted(restated, key=lambda app: (-restated[app].r_nothing, app))
         extra = leftovers(view, result, bids, self.leftover, random.Random(seed), worst_first)
         awards = with_leftovers(awards_of(result), extra)
+        if self.anew:
+            awards = placed_anew(view, awards, worst_first)
         asked = self.bidders(view)
-        return Outcome(
-            awards,
-            auction_reasons(view, bids, result, awards, extra, asked, self.timeout_s),
-        )
+        reasons = auction_reasons(view, bids, result, awards, extra, asked, self.timeout_s)
+        return Outcome(awards, reasons, clock.memory())
 
-    def weights(self, view: RoundView) -> dict[str, float]:
-        """The weight of each app; the greatest is 1 (only ratios matter)."""
-        raw = {app.id: fair_r(app, view) ** self.beta for app in view.apps.values()}
-        most = max(raw.values(), default=1.0)
-        return {app: max(LEAST_WEIGHT, weight / most) for app, weight in raw.items()}
+    def restated(
+        self, view: RoundView, bids: Mapping[str, BidTable], clock: FairClock
+    ) -> dict[str, BidTable]:
+        """The bids by the T_id of this policy, for one lease."""
+        if self.ideal == "clock":
+            fair: Mapping[str, Forecast] = forecasts(clock, view.cluster.gpus)
+        else:
+            fair = {app.id: told(app, view) for app in view.apps.values()}
+        if self.lease_aware:
+            return {
+                app: lease_aware(bids[app], view.apps[app], view, self.restart_s, fair[app])
+                for app in bids
+            }
+        return {app: _rescaled(bids[app], view.apps[app], fair[app]) for app in bids}
 
-    def _restated(self, table: BidTable, view: RoundView) -> BidTable:
-        if not self.lease_aware:
-            return table
-        return lease_aware(table, view.apps[table.app], view, self.restart_s)
+
+def fair_clock(view: RoundView) -> FairClock:
+    """The virtual fair-share clock at the time of a round."""
+    present = {app.id: _life(app, view) for app in view.apps.values()}
+    return advanced(remembered(view.memory), present, view.now_s, view.cluster.gpus)
+
+
+def _life(app: AppView, view: RoundView) -> Life:
+    report = app.report
+    usable = min(fair_share(app, view), max(1.0, float(report.wants)))
+    work = report.t_ideal_s * usable if 0 < report.t_ideal_s < math.inf else 0.0
+    return Life(app.joined_s, app.weight, phases_or(report.phases, work, float(report.wants)))
+
+
+def _rescaled(table: BidTable, app: AppView, fair: Forecast) -> BidTable:
+    """A table of r by the app's own T_id, by another one."""
+    told_s, ideal_s = app.report.t_ideal_s, fair.finish_s - app.joined_s
+    if not (0 < told_s < math.inf and 0 < ideal_s < math.inf):
+        return table
+    factor = told_s / ideal_s
+    rows = tuple(replace(row, r=row.r * factor) for row in table.rows)
+    return BidTable(table.app, table.r_nothing * factor, rows)
