@@ -16,6 +16,10 @@ from typing import Any
 
 TESTS = Path(__file__).resolve().parent
 
+# What becomes of leases is tested under the paper's rule: there a rival who claims the greatest r
+# can be sure to win.
+RULES = {"policy": "themis-paper", "payment": "time", "leftover": "placed", "min_bidders": 3}
+
 
 @contextlib.contextmanager
 def isolated_ray_environment() -> Iterator[Path]:

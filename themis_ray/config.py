@@ -27,11 +27,11 @@ class ArbiterOptions(BaseModel):
 
     Attributes:
         policy: The scheduling policy.
-        fairness_knob: f of the paper: the 1-f worst-off apps bid.
-        min_bidders: At least so many apps bid. The paper has no floor; with a handful of apps
-            its rule leaves one bidder, which is no auction.
-        payment: Whether the hidden payment is taken in GPUs or in lease time.
-        leftover: Who gets what the auction leaves over.
+        fairness_knob: f of the paper: the 1-f worst-off apps bid; the policy's own when None.
+        min_bidders: At least so many apps bid; the policy's own when None.
+        payment: Whether the hidden payment is taken in GPUs or in lease time; the policy's own
+            when None.
+        leftover: Who gets what the auction leaves over; the policy's own when None.
         seed: Seeds all that is random in decisions.
         lease_s: A full lease, in seconds.
         notice_s: How long before its end a lease is put up again; a tenth of the lease, at most
@@ -54,11 +54,11 @@ class ArbiterOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    policy: str = "themis-paper"
-    fairness_knob: float = Field(0.8, ge=0, le=1)
-    min_bidders: int = Field(3, ge=1)
-    payment: Literal["gpus", "time"] = "time"
-    leftover: Literal["random", "placed"] = "placed"
+    policy: str = "themis"
+    fairness_knob: float | None = Field(None, ge=0, le=1)
+    min_bidders: int | None = Field(None, ge=1)
+    payment: Literal["gpus", "time"] | None = None
+    leftover: Literal["random", "placed"] | None = None
     seed: int = 0
     lease_s: float = Field(600.0, gt=0)
     notice_s: float | None = Field(None, ge=0)
@@ -103,8 +103,9 @@ class ArbiterOptions(BaseModel):
         if cls is None:
             make_policy(self.policy)  # raises, naming what there is
             raise AssertionError
+        knob = self.fairness_knob
         given = {
-            "fairness_knob": Fraction(str(self.fairness_knob)),
+            "fairness_knob": None if knob is None else Fraction(str(knob)),
             "min_bidders": self.min_bidders,
             "payment": self.payment,
             "leftover": self.leftover,
@@ -112,7 +113,8 @@ class ArbiterOptions(BaseModel):
             "timeout_s": self.answer_timeout_s,
         }
         fields = getattr(cls, "__dataclass_fields__", {})
-        return make_policy(self.policy, **{k: v for k, v in given.items() if k in fields})
+        taken = {k: v for k, v in given.items() if k in fields and v is not None}
+        return make_policy(self.policy, **taken)
 
 
 def load_options(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.ray_process import Driver, eventually, left_over, ray_cluster
+from tests.ray_process import RULES, Driver, eventually, left_over, ray_cluster
 from themis_ray.live.journal_reader import read_journal
 from themis_ray.sim.replay import Replay
 
@@ -37,6 +37,7 @@ def arbiter(cluster: Any, journal: Path) -> Iterator[Callable[..., dict[str, Any
 
     def start(**options: Any) -> dict[str, Any]:
         given = {
+            **RULES,
             **{"lease_s": 8.0, "notice_s": 1.5, "grace_s": 4.0, "journal": str(journal)},
             **options,
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.ray_process import eventually, isolated_ray_environment, left_over
+from tests.ray_process import RULES, eventually, isolated_ray_environment, left_over
 
 
 @pytest.fixture(scope="package")
@@ -32,7 +32,7 @@ def arbiter(local_ray: None) -> Iterator[Callable[..., dict[str, Any]]]:
     import themis_ray
 
     def start(**options: Any) -> dict[str, Any]:
-        given = {"lease_s": 6.0, "notice_s": 1.0, "grace_s": 4.0, **options}
+        given = {**RULES, "lease_s": 6.0, "notice_s": 1.0, "grace_s": 4.0, **options}
         return themis_ray.start(**given)
 
     yield start

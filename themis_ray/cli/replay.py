@@ -28,8 +28,8 @@ from themis_ray.sim.settings import SimConfig
 from themis_ray.sim.study import Study, move_cost, policy_names, without_move_costs
 from themis_ray.sim.traces import write_themis_csv
 
-# Options that an admin sets for the cluster, whatever the policy; the others are a policy's own.
-SHARED = ("fairness_knob", "min_bidders", "payment", "leftover", "seed")
+# What the recorded policy shares with the others; the rest are a policy's own options.
+SHARED = ("seed",)
 # The simulator's leases need a notice.
 LEAST_NOTICE_S = 0.001
 MOST_APPS_SHOWN = 40

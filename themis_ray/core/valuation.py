@@ -233,8 +233,9 @@ def lay_out(
 ) -> list[Allocation]:
     """Place jobs on the GPUs of a bundle, each as near together as what is left allows.
 
-    More sensitive jobs choose first, and of equally sensitive ones the larger: the machine with the least room that still holds the job, or else
-    the machines of one rack, or else any machines, those with the most room first.
+    More sensitive jobs choose first, and of equally sensitive ones the larger: the machine with the
+    least room that still holds the job, or else the machines of one rack, or else any machines,
+    those with the most room first.
 
     Args:
         shares: GPUs of each job; together no more than the bundle has.

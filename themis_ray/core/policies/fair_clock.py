@@ -134,9 +134,10 @@ def advanced(clock: FairClock, present: Mapping[str, Life], now_s: float, gpus: 
     """
     lives = {}
     for app, life in clock.lives.items():
-        if app in present:
-            lives[app] = _revised(life, present[app])
-        elif life.finished_s is None:
+        word = present.get(app)
+        if word is not None and word.joined_s == life.joined_s:
+            lives[app] = _revised(life, word, clock.now_s)
+        elif word is None and life.finished_s is None:
             lives[app] = life
     new = sorted(
         (max(life.joined_s, 0.0), app) for app, life in present.items() if app not in lives
@@ -166,12 +167,12 @@ def forecasts(clock: FairClock, gpus: int) -> dict[str, Forecast]:
     return out
 
 
-def _revised(life: Life, word: Life) -> Life:
-    """An app's life with what it says now of its work and weight."""
+def _revised(life: Life, word: Life, at_s: float) -> Life:
+    """An app's life with what it says now of its work and weight; ``at_s``: where it stands."""
     life = replace(life, weight=word.weight, phases=word.phases)
-    if life.finished_s is not None and life.left:
-        return replace(life, finished_s=None)  # there is more work than it had said
-    return life
+    if life.left:
+        return replace(life, finished_s=None)  # perhaps there is more work than it had said
+    return life if life.finished_s is not None else replace(life, finished_s=at_s)
 
 
 def _run(lives: dict[str, Life], from_s: float, to_s: float, gpus: int) -> None:
