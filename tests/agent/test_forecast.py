@@ -68,13 +68,41 @@ def test_work_that_is_done_stays_with_its_phase() -> None:
     search = Phases((4, 10, 2), (2, 20, 4), (1, 40, 4))
     forecast = Forecast(search)
     forecast.see(AppState(), 0.0)
-    assert forecast.whole(0.0) == [PhaseSum(40, 8), PhaseSum(40, 8), PhaseSum(40, 4)]
+    assert forecast.whole(0.0) == [PhaseSum(40, 8, 5), PhaseSum(40, 8, 5), PhaseSum(40, 4, 10)]
     search.given = [(2, 15, 4), (1, 40, 4)]
     forecast.see(AppState(), 50.0)
-    assert forecast.whole(50.0) == [PhaseSum(50, 8), PhaseSum(30, 8), PhaseSum(40, 4)]
+    whole = forecast.whole(50.0)
+    assert [(p.work_gpu_s, p.demand) for p in whole] == [(50, 8), (30, 8), (40, 4)]
     search.given = [(1, 5, 4)]
     forecast.see(AppState(), 115.0)
-    assert forecast.whole(115.0) == [PhaseSum(50, 8), PhaseSum(65, 8), PhaseSum(5, 4)]
+    whole = forecast.whole(115.0)
+    assert [(p.work_gpu_s, p.demand) for p in whole] == [(50, 8), (65, 8), (5, 4)]
+
+
+def trials_done(*iterations: float, gpus: int = 2) -> AppState:
+    return AppState(
+        tuple(TrialInfo(f"t{i}", n, 100, max_gpus=gpus) for i, n in enumerate(iterations))
+    )
+
+
+def test_the_longest_job_of_each_phase_sets_its_pace() -> None:
+    """Counted from where the phase began: also of what is over and of what is half done."""
+    search = Phases((4, 10, 2), (2, 20, 2))
+    forecast = Forecast(search)
+    forecast.see(trials_done(0, 0, 0, 0), 0.0)
+    assert forecast.whole(0.0) == [PhaseSum(40, 8, 5), PhaseSum(40, 4, 10)]
+    assert [phase.gpus for phase in forecast.whole(0.0)] == [8, 4]
+    # One job has 4 of 16 iterations to do; the others are done.
+    search.given = [(1, 4, 2), (2, 20, 2)]
+    forecast.see(trials_done(12, 10, 10, 10), 42.0)
+    assert forecast.whole(42.0)[0] == PhaseSum(46, 8, 8)
+    assert forecast.whole(42.0)[0].gpus == 46 / 8
+    search.given = [(2, 20, 2)]
+    forecast.see(trials_done(16, 10, 10, 10), 46.0)
+    assert forecast.whole(46.0) == [PhaseSum(46, 8, 8), PhaseSum(40, 4, 10)]
+    search.given = [(2, 5, 2)]
+    forecast.see(trials_done(31, 25, 10, 10), 76.0)
+    assert forecast.whole(76.0) == [PhaseSum(46, 8, 8), PhaseSum(40, 4, 10)]
 
 
 def app_of(search: Any, **settings: Any) -> Agent:
@@ -93,6 +121,36 @@ def test_t_id_is_the_papers_or_goes_by_phases() -> None:
     exclusive = app_of(Phases(*phases), ideal="exclusive").t_ideal_s()
     assert exclusive == pytest.approx(40 / 4 + 40 / 4 + 40 / 2)
     assert app_of(Phases(*phases), weight=2.0).t_ideal_s() == pytest.approx(120 / 8 * 2)
+
+
+def test_a_report_tells_the_work_of_each_phase() -> None:
+    agent = app_of(Phases((4, 10, 2), (2, 20, 4), (1, 40, 2)))
+    assert agent.state_of_app(0.0).phases == ((40, 8), (40, 8), (40, 2))
+
+
+def test_a_report_of_trials_that_end_by_themselves_has_one_phase() -> None:
+    """3 trials of 10 iterations and one of 60 that each use 2 GPUs: 90 GPU-s in 30 s or more.
+
+    A trial that lives on after its last iteration is taken to do another one.
+    """
+    agent = app_of(AllTrials(), trial_max=2)
+    assert agent.state_of_app(0.0).phases == ((40, 8),)
+    agent.trials["t3"].iterations_total = 60
+    agent.changed()
+    assert agent.state_of_app(0.0).phases == ((90, 3),)
+    agent.trials["t3"].iterations_done = 40
+    agent.trials["t0"].iterations_done = 10
+    agent.changed()
+    assert agent.state_of_app(0.0).phases == ((91, pytest.approx(91 / 30)),)
+
+
+def test_trials_that_share_a_gpu_need_half_of_it() -> None:
+    agent = app_of(AllTrials(), sharers=2)
+    assert agent.state_of_app(0.0).phases == ((20, 2),)
+
+
+def test_without_work_nothing_is_told() -> None:
+    assert Agent(AgentSettings("a"), 0.0, cluster_gpus=8).state_of_app(0.0).phases == ()
 
 
 class Fails(RemainingSearch):

@@ -12,6 +12,7 @@ import themis_ray.rpc
 from themis_ray.core import commands, events, explain
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import Allocation, Level
+from themis_ray.core.fairness import PhaseWork
 from themis_ray.errors import BidError, InvalidInputError, ProtocolError
 from themis_ray.rpc import convert
 from themis_ray.rpc._generated import themis_pb2 as pb
@@ -75,6 +76,7 @@ reports = st.builds(
     jobs=st.lists(jobs(), max_size=3).map(tuple),
     pinned=allocations,
     elapsed_s=st.none() | amounts,
+    phases=st.lists(st.builds(PhaseWork, amounts, amounts), max_size=3).map(tuple),
 )
 tables = st.builds(BidTable, st.just("A"), r_values, st.lists(rows(), max_size=3).map(tuple))
 app = st.just("A")
@@ -182,7 +184,7 @@ def test_a_welcome_brings_the_secret():
     assert convert.welcome_from(over_the_wire(convert.welcome_message(info, "s"))) == (info, "s")
 
 
-NAN = math.nan
+NAN, INF = math.nan, math.inf
 GOOD_JOB = {"id": "t", "min_gpus": 1, "max_gpus": 2}
 
 
@@ -211,6 +213,8 @@ def row(**fields):
         (report(jobs=[pb.JobReport(**GOOD_JOB, serial_iter_s=NAN)]), BidError, "serial_iter_s"),
         (report(jobs=[pb.JobReport(**GOOD_JOB, iterations_left=-1)]), BidError, "iterations_left"),
         (report(jobs=[pb.JobReport(**GOOD_JOB, loss_decrease=NAN)]), BidError, "loss_decrease"),
+        (report(phases=[pb.PhaseWork(gpu_s=1, gpus=-1)]), BidError, r"phases\[0\].gpus = -1"),
+        (report(phases=[pb.PhaseWork(), pb.PhaseWork(gpu_s=INF)]), BidError, r"\[1\].gpu_s = inf"),
         (bid(r_nothing=NAN), BidError, "r = nan"),
         (bid(r_nothing=0), BidError, "must be positive"),
         (bid(row(), row(r=NAN)), BidError, r"rows\[1\].*r = nan"),

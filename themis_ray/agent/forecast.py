@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from themis_ray.core.cluster import Level
@@ -22,10 +22,24 @@ from themis_ray.searchers.api import (
 
 @dataclass(frozen=True, slots=True)
 class PhaseSum:
-    """A phase as T_id sees it: its work in GPU-seconds, and the most GPUs that it can use."""
+    """A phase as T_id sees it.
+
+    Attributes:
+        work_gpu_s: Its work in GPU-seconds.
+        demand: The most GPUs that its jobs can use at once.
+        longest_s: Its longest job, in seconds, on as many GPUs as that job can use.
+    """
 
     work_gpu_s: float
     demand: int
+    longest_s: float = 0.0
+
+    @property
+    def gpus(self) -> float:
+        """The most GPUs that make it shorter: the longest job sets the pace."""
+        if self.longest_s <= 0:
+            return float(self.demand)
+        return min(float(self.demand), self.work_gpu_s / self.longest_s)
 
 
 @dataclass(slots=True)
@@ -50,7 +64,9 @@ class Forecast:
     current: tuple[JobInfo, ...] = ()
     past: list[PhaseSum] = field(default_factory=list)
     limits: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _seen: AppState | None = None
+    _seen: AppState = field(default_factory=AppState)
+    # Iterations that each trial had done when the current phase began.
+    _begun: dict[str, float] = field(default_factory=dict)
     _times: dict[tuple[int, Level], float] = field(default_factory=dict)
     _shares: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _demand: int = 0
@@ -62,7 +78,7 @@ class Forecast:
             app: The app's trials.
             done_gpu_s: Work that they have done so far, in GPU-seconds on one GPU.
         """
-        before = len(self.phases)
+        before, limits = len(self.phases), self.limits
         self._seen = app
         self._times.clear()
         self._shares.clear()
@@ -73,8 +89,9 @@ class Forecast:
         if isinstance(self.search, PhaseSearch) and len(self.phases) < before:
             # The work done since the phase before ended was that of the phase that has ended now.
             done = done_gpu_s - sum(phase.work_gpu_s for phase in self.past)
-            self.past.append(PhaseSum(max(0.0, done), self._demand))
+            self.past.append(PhaseSum(max(0.0, done), self._demand, self._longest_s((), limits)))
             self._demand = 0
+            self._begun = {trial.id: trial.iterations_done for trial in app.trials}
         if self.phases:
             self._demand = max(self._demand, self.phases[0].demand)
 
@@ -104,8 +121,7 @@ class Forecast:
         self.search = AllTrials()
         self._times.clear()
         self._shares.clear()
-        if self._seen is not None:
-            self._look(self._seen)
+        self._look(self._seen)
 
     def time_left_s(self, gpus: int, level: Level = Level.MACHINE) -> float:
         """Seconds until the search is done on ``gpus`` GPUs.
@@ -176,15 +192,33 @@ class Forecast:
 
     def whole(self, done_gpu_s: float) -> list[PhaseSum]:
         """All phases from the app's first to its last, for T_id."""
-        over = sum(phase.work_gpu_s for phase in self.past)
+        done = max(0.0, done_gpu_s - sum(phase.work_gpu_s for phase in self.past))
+        longest_s = self._longest_s(self.current, self.limits)
         if not self.phases:
-            return [*self.past, PhaseSum(max(0.0, done_gpu_s - over), max(1, self._demand))]
+            return [*self.past, PhaseSum(done, max(1, self._demand), longest_s)]
         now = self.phases[0]
-        begun = max(0.0, done_gpu_s - over) + now.work_gpu_s
-        return [*self.past, PhaseSum(begun, max(self._demand, now.demand)), *self.phases[1:]]
+        begun = PhaseSum(done + now.work_gpu_s, max(self._demand, now.demand), longest_s)
+        return [*self.past, begun, *self.phases[1:]]
+
+    def _longest_s(
+        self, current: Sequence[JobInfo], limits: Mapping[str, tuple[int, int]]
+    ) -> float:
+        """The longest job of a phase from its beginning, when ``current`` are those not done."""
+        left = {job.id: job.iterations_remaining for job in current if job.id}
+        longest_s = max((job.work_gpu_s / job.max_gpus for job in current), default=0.0)
+        for trial in self._seen.trials:
+            done = max(0.0, trial.iterations_done - self._begun.get(trial.id, 0.0))
+            work_gpu_s = (done + left.get(trial.id, 0.0)) * trial.serial_iter_s
+            most = limits.get(trial.id, (1, trial.max_gpus))[1]
+            longest_s = max(longest_s, work_gpu_s / most)
+        return longest_s
 
 
 def _sum_up(jobs: Sequence[JobInfo], concurrency: float) -> PhaseSum:
     most = sorted((job.max_gpus for job in jobs if job.work_gpu_s > 0), reverse=True)
     at_once = most[: int(min(concurrency, len(most)))]
-    return PhaseSum(math.fsum(job.work_gpu_s for job in jobs), max(1, sum(at_once)))
+    return PhaseSum(
+        math.fsum(job.work_gpu_s for job in jobs),
+        max(1, sum(at_once)),
+        max((job.work_gpu_s / job.max_gpus for job in jobs), default=0.0),
+    )

@@ -15,7 +15,7 @@ from themis_ray.agent.trials import TrialPhase, TrialState, heads
 from themis_ray.core import events as ev
 from themis_ray.core.cluster import Allocation, Cluster, Level, Machine
 from themis_ray.core.commands import LeaseView
-from themis_ray.core.fairness import Ideal, ideal_time_s
+from themis_ray.core.fairness import Ideal, PhaseWork, ideal_time_s
 from themis_ray.core.slowdown import MeasuredSlowdown, Signature, SlowdownTable
 from themis_ray.searchers.api import AppState, Search, TrialInfo
 
@@ -264,6 +264,16 @@ class Standing:
                 for signature, s in self.slowdowns[model].measured.items()
             ),
             notes=tuple(self.remarks()[:MOST_NOTES]),
+            phases=self.phase_works(),
+        )
+
+    def phase_works(self) -> tuple[PhaseWork, ...]:
+        """All work of the app, done and left: the current phase from its beginning."""
+        sharers = self.settings.sharers
+        return tuple(
+            PhaseWork(phase.work_gpu_s / sharers, phase.gpus / sharers)
+            for phase in self.look().whole(self.work_done_gpu_s())
+            if phase.work_gpu_s > 0
         )
 
     def remarks(self) -> list[str]:

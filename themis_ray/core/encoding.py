@@ -1,8 +1,8 @@
 """Frozen values of the core to and from JSON-ready documents, without loss.
 
-The fields of a dataclass are taken by name, and those at their default are left out; so a value
-gains fields without a new line of code here, and old documents can still be read. JSON has no
-infinity: a float that is not finite becomes the word ``inf``, ``-inf`` or ``nan``.
+The fields of a dataclass (or named tuple) are taken by name, and those at their default are left
+out; so a value gains fields without a new line of code here, and old documents can still be read.
+JSON has no infinity: a float that is not finite becomes the word ``inf``, ``-inf`` or ``nan``.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def encode(value: Any) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
+    if _is_named_tuple(type(value)):
+        return _encode_fields(value)
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -60,9 +62,16 @@ def _encode_fields(value: Any) -> dict[str, Any]:
     return out
 
 
+def _is_named_tuple(cls: Any) -> bool:
+    return issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
 @cache
-def _fields(cls: type[Any]) -> tuple[tuple[str, Any], ...]:
+def _fields(cls: Any) -> tuple[tuple[str, Any], ...]:
     """The fields that a constructor takes, with their defaults."""
+    if _is_named_tuple(cls):
+        defaults = cls._field_defaults
+        return tuple((name, defaults.get(name, dataclasses.MISSING)) for name in cls._fields)
     out = []
     for field in dataclasses.fields(cls):
         default = field.default
@@ -128,7 +137,7 @@ def _decode_plain(kind: type[Any], document: Any, where: str) -> Any:
             return kind[document]
         if issubclass(kind, Fraction):
             return Fraction(document)
-        if dataclasses.is_dataclass(kind):
+        if dataclasses.is_dataclass(kind) or _is_named_tuple(kind):
             return _decode_fields(kind, _mapping(document, where), where)
     except JournalError:
         raise

@@ -17,6 +17,7 @@ from themis_ray.core.events import (
     JobReport,
     Reported,
 )
+from themis_ray.core.fairness import PhaseWork
 from themis_ray.errors import BidError, ProtocolError
 from themis_ray.rpc._generated import themis_pb2 as pb
 from themis_ray.rpc.fields import from_allocation, name, number, some, to_allocation
@@ -179,6 +180,7 @@ def _to_report(report: AppReport) -> pb.AppReport:
         elapsed_s=report.elapsed_s,
         measured=to_measured(report.measured),
         notes=report.notes,
+        phases=[pb.PhaseWork(gpu_s=phase.gpu_s, gpus=phase.gpus) for phase in report.phases],
     )
 
 
@@ -194,6 +196,13 @@ def _from_report(message: pb.AppReport) -> AppReport:
         elapsed_s=_optional(message, "elapsed_s", "report"),
         measured=from_measured(message.measured, "report.measured", BidError),
         notes=tuple(message.notes),
+        phases=tuple(
+            PhaseWork(
+                number(phase.gpu_s, f"report.phases[{i}].gpu_s", BidError, least=0, finite=True),
+                number(phase.gpus, f"report.phases[{i}].gpus", BidError, least=0, finite=True),
+            )
+            for i, phase in enumerate(message.phases)
+        ),
     )
 
 

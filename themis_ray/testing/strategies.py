@@ -11,6 +11,7 @@ from themis_ray.core import events as ev
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Level, Machine
 from themis_ray.core.events import AppReport, JobReport
+from themis_ray.core.fairness import PhaseWork
 from themis_ray.core.slowdown import MeasuredSlowdown, Signature
 
 __all__ = [
@@ -137,7 +138,13 @@ def full_reports(draw: st.DrawFn) -> AppReport:
         pinned=draw(allocations()),
         elapsed_s=draw(st.none() | st.floats(0, 1e9)),
         measured=tuple(draw(st.lists(measured_slowdowns(), max_size=2))),
+        phases=tuple(draw(st.lists(phase_works(), max_size=3))),
     )
+
+
+def phase_works() -> st.SearchStrategy[PhaseWork]:
+    """What a phase takes."""
+    return st.builds(PhaseWork, st.floats(0, 1e9), st.floats(0, 1e3))
 
 
 def measured_slowdowns() -> st.SearchStrategy[MeasuredSlowdown]:

@@ -115,7 +115,7 @@ class HeldGroup(_message.Message):
     def __init__(self, group: _Optional[str] = ..., placement_group_id: _Optional[str] = ..., allocation: _Optional[_Union[Allocation, _Mapping]] = ...) -> None: ...
 
 class AppReport(_message.Message):
-    __slots__ = ("r", "t_shared_s", "t_ideal_s", "wants", "gang", "jobs", "pinned", "elapsed_s", "measured", "notes")
+    __slots__ = ("r", "t_shared_s", "t_ideal_s", "wants", "gang", "jobs", "pinned", "elapsed_s", "measured", "notes", "phases")
     R_FIELD_NUMBER: _ClassVar[int]
     T_SHARED_S_FIELD_NUMBER: _ClassVar[int]
     T_IDEAL_S_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +126,7 @@ class AppReport(_message.Message):
     ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    PHASES_FIELD_NUMBER: _ClassVar[int]
     r: float
     t_shared_s: float
     t_ideal_s: float
@@ -136,7 +137,16 @@ class AppReport(_message.Message):
     elapsed_s: float
     measured: _containers.RepeatedCompositeFieldContainer[MeasuredSlowdown]
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, r: _Optional[float] = ..., t_shared_s: _Optional[float] = ..., t_ideal_s: _Optional[float] = ..., wants: _Optional[int] = ..., gang: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., pinned: _Optional[_Union[Allocation, _Mapping]] = ..., elapsed_s: _Optional[float] = ..., measured: _Optional[_Iterable[_Union[MeasuredSlowdown, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    phases: _containers.RepeatedCompositeFieldContainer[PhaseWork]
+    def __init__(self, r: _Optional[float] = ..., t_shared_s: _Optional[float] = ..., t_ideal_s: _Optional[float] = ..., wants: _Optional[int] = ..., gang: _Optional[int] = ..., jobs: _Optional[_Iterable[_Union[JobReport, _Mapping]]] = ..., pinned: _Optional[_Union[Allocation, _Mapping]] = ..., elapsed_s: _Optional[float] = ..., measured: _Optional[_Iterable[_Union[MeasuredSlowdown, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., phases: _Optional[_Iterable[_Union[PhaseWork, _Mapping]]] = ...) -> None: ...
+
+class PhaseWork(_message.Message):
+    __slots__ = ("gpu_s", "gpus")
+    GPU_S_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    gpu_s: float
+    gpus: float
+    def __init__(self, gpu_s: _Optional[float] = ..., gpus: _Optional[float] = ...) -> None: ...
 
 class MeasuredSlowdown(_message.Message):
     __slots__ = ("model", "parts", "level", "s")
