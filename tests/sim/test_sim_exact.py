@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sim_worlds import FREE, app, cluster, job, simulate
 
 from themis_ray.core.settings import ArbiterConfig
 from themis_ray.errors import InvalidInputError
 from themis_ray.sim.cluster_file import MoveCost
+from themis_ray.sim.jobs import TraceApp
 from themis_ray.sim.settings import Failure
 
 close = pytest.approx
@@ -19,6 +22,12 @@ def test_a_single_job_alone_takes_its_start_and_its_work(policy: str) -> None:
     assert done["a"].jct_s == close(35 + 1000 / 4)
     assert done["a"].gpu_s == close(4 * (35 + 250))
     assert done["a"].queued_s == close(0, abs=1e-6)
+
+
+def test_names_may_hold_any_character() -> None:
+    named = replace(job(1000, 4, 1), id="lr=1/8, a/b#2")
+    _, done = simulate(cluster(4), [TraceApp("x/y#1", 0.0, "single", (named,))])
+    assert done["x/y#1"].jct_s == close(250)
 
 
 def test_work_takes_no_more_gpus_than_the_demand() -> None:

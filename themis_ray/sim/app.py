@@ -292,7 +292,8 @@ class SimApp:
 
     def _request(self, job: JobRun, allocation: Allocation) -> None:
         self._group_serial += 1
-        name = f"{self.id}/{job.spec.id}#{self._group_serial}"
+        # Not the job's own name: that may have a "/", at which the simulation finds the app.
+        name = f"{self.id}/{job.index}#{self._group_serial}"
         job.state, job.group, job.allocation = JobState.PLACED, name, allocation
         job.leave_s = None
         self._groups[name] = job

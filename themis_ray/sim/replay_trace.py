@@ -175,7 +175,7 @@ def _trace_job(app: LiveApp, job: LiveJob, models: _Models) -> TraceJob | None:
         own = len(app.stays_of(report.id))
         models.dead_s[key] = (before_s + dead_time_s(app, job, iterations), groups + own)
     return TraceJob(
-        id=report.id.replace("/", "-"),  # the simulator's groups are named app/job
+        id=report.id,
         model=key,
         max_gpus=report.max_gpus,
         iterations=iterations,
