@@ -29,10 +29,11 @@ def app(
     attained=0.0,
     pinned=NOTHING,
     elapsed=None,
+    phases=(),
 ):
     wants = sum(j.max_gpus for j in jobs) if wants is None else wants
     gang = min((j.min_gpus for j in jobs), default=1)
-    report = AppReport(r, r * t_ideal, t_ideal, wants, gang, jobs, pinned, elapsed)
+    report = AppReport(r, r * t_ideal, t_ideal, wants, gang, jobs, pinned, elapsed, phases=phases)
     return AppView(
         name, weight, joined, n_avg, report, answered, _gpus(kept), _gpus(expiring), attained
     )

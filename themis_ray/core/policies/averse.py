@@ -36,12 +36,13 @@ def averse(tables: Mapping[str, BidTable], aversion: float) -> dict[str, BidTabl
         return dict(tables)
     finite = [t.r_nothing for t in tables.values() if 0 < t.r_nothing < math.inf]
     most = max(finite, default=1.0)
+    # Beyond r_max lie only tables that could not be restated for one lease.
+    beyond = (MOST_LOG * aversion + 1) ** (1 / aversion)
 
     def curve(r: float) -> float:
         if r == math.inf:
             return r
-        # Beyond r_max lie only tables that could not be restated for one lease.
-        return math.exp(min(MOST_LOG, ((r / most) ** aversion - 1) / aversion))
+        return math.exp((min(r / most, beyond) ** aversion - 1) / aversion)
 
     return {
         app: replace(
