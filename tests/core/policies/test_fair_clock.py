@@ -192,6 +192,25 @@ def test_numbers_are_all_that_it_needs_to_remember(present, now):
     assert remembered({}) == FairClock()
 
 
+@given(apps(), st.lists(st.tuples(st.floats(1, 300), st.floats(0.01, 10)), max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_it_knows_of_all_apps_whatever_they_say_of_their_work(present, words):
+    """Each time all their work is told to be more or less than before; some leave."""
+    clock = run(present, 300.0)
+    for i, (step_s, factor) in enumerate(words):
+        phases = {a: [PhaseWork(w * factor, g) for w, g in x.phases] for a, x in present.items()}
+        here = {a: replace(x, phases=tuple(phases[a])) for a, x in list(present.items())[: i + 1]}
+        clock = advanced(clock, here, clock.now_s + step_s, GPUS)
+        told = forecasts(clock, GPUS)
+        assert set(here) <= set(told) == set(clock.lives)
+        for app, one in clock.lives.items():
+            assert math.isfinite(told[app].finish_s)
+            assert 0 < told[app].share < math.inf
+            assert (told[app].finish_s > clock.now_s - 1e-9) or one.finished_s is not None
+            assert one.finished_s is None or one.joined_s < one.finished_s <= clock.now_s
+            assert (one.finished_s is None) == bool(one.left)
+
+
 @given(st.lists(st.tuples(numbers, st.floats(0.1, 10)), min_size=1, max_size=6), st.floats(1, 60))
 @settings(max_examples=100, deadline=None)
 def test_water_stands_at_one_level(some, total):
