@@ -18,7 +18,13 @@ TESTS = Path(__file__).resolve().parent
 
 # What becomes of leases is tested under the paper's rule: there a rival who claims the greatest r
 # can be sure to win.
-RULES = {"policy": "themis-paper", "payment": "time", "leftover": "placed", "min_bidders": 3}
+RULES = {
+    "policy": "themis-paper",
+    "payment": "time",
+    "leftover": "placed",
+    "min_bidders": 3,
+    "lease_grid_s": 0.0,
+}
 
 
 @contextlib.contextmanager

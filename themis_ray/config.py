@@ -39,8 +39,9 @@ class ArbiterOptions(BaseModel):
         grace_s: How long after its end the trials of a lease may still be there.
         min_lease_s: Leases shortened by payments last at least so long; a tenth of the lease
             when None.
-        lease_grid_s: Leases end at whole multiples of this, together with those of other rounds,
-            so that there are fewer rounds and moves; 0: each has its own end.
+        lease_grid_s: Leases end at whole multiples of this, together with those of other rounds:
+            gangs find enough GPUs put up at once, and there are fewer rounds. A quarter of the
+            lease when None; 0: each lease has its own end.
         answer_timeout_s: How long an AGENT may take to report or to bid.
         lost_after_s: An app whose driver is cut off for so long is taken to be gone.
         round_delay_s: Wait so long after a change before a round.
@@ -64,7 +65,7 @@ class ArbiterOptions(BaseModel):
     notice_s: float | None = Field(None, ge=0)
     grace_s: float = Field(10.0, ge=0)
     min_lease_s: float | None = Field(None, ge=0)
-    lease_grid_s: float = Field(0.0, ge=0)
+    lease_grid_s: float | None = Field(None, ge=0)
     answer_timeout_s: float = Field(5.0, gt=0)
     lost_after_s: float = Field(3.0, ge=0)
     round_delay_s: float = Field(0.2, ge=0)
@@ -94,7 +95,7 @@ class ArbiterOptions(BaseModel):
             bid_timeout_s=self.answer_timeout_s,
             round_delay_s=self.round_delay_s,
             min_lease_s=self.lease_s / 10 if self.min_lease_s is None else self.min_lease_s,
-            lease_grid_s=self.lease_grid_s,
+            lease_grid_s=self.lease_s / 4 if self.lease_grid_s is None else self.lease_grid_s,
         )
 
     def make_policy(self) -> Policy:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from themis_ray.core import events as ev
@@ -15,6 +17,8 @@ from themis_ray.testing import FakeClock, JobSpec, Loop, SimpleAgent, run
 from themis_ray.testing.policies import FirstCome
 
 CONFIG = ArbiterConfig(lease_s=100, notice_s=10, grace_s=5, min_lease_s=10)
+# As by default on a cluster: without a grid, the GPUs of a gang come free one by one.
+ON_GRID = replace(CONFIG, lease_grid_s=25)
 
 
 def policies() -> list[Policy]:
@@ -60,7 +64,7 @@ def test_an_app_of_large_gangs_is_not_starved_by_small_jobs() -> None:
     """One app of a 4-GPU gang against three of 1-GPU jobs, over 50 leases."""
     agents = [SimpleAgent("gang", [JobSpec(5500.0, gpus=4)])]
     agents += [SimpleAgent(name, [JobSpec(1375.0)] * 4) for name in ("one", "two", "three")]
-    arbiter = Arbiter(make_policy("themis", restart_s=2.0), CONFIG)
+    arbiter = Arbiter(make_policy("themis", restart_s=2.0), ON_GRID)
     loop = Loop(arbiter, agents, machines=[Machine("m0", 4)])
     # All have the same work: at any time none has had less than half of the mean service.
     for lease in range(5, 50, 5):
@@ -73,7 +77,7 @@ def test_a_stream_of_small_apps_does_not_keep_a_gang_out() -> None:
     gang = SimpleAgent("gang", [JobSpec(2000.0, gpus=4)])
     small = [SimpleAgent(f"s{i}", [JobSpec(300.0)] * 4, joins_s=330.0 * i) for i in range(16)]
     loop = Loop(
-        Arbiter(make_policy("themis", restart_s=2.0), CONFIG),
+        Arbiter(make_policy("themis", restart_s=2.0), ON_GRID),
         [gang, *small],
         machines=[Machine("m0", 4)],
     )

@@ -13,7 +13,9 @@ from themis_ray.sim.tuners import Curve, halvings, plan_of
 @pytest.mark.parametrize("name", GENERATORS)
 def test_the_same_seed_gives_the_same_workload(name: str) -> None:
     assert generate(f"{name}:seed=3").apps == generate(f"{name}:seed=3").apps
-    assert generate(f"{name}:seed=3").apps != generate(f"{name}:seed=4").apps
+    # Apps that are all alike leave nothing to chance.
+    if name != "alike":
+        assert generate(f"{name}:seed=3").apps != generate(f"{name}:seed=4").apps
 
 
 @pytest.mark.parametrize("name", ["w1", "w2"])
