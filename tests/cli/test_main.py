@@ -321,3 +321,15 @@ def test_summaries_say_what_the_commands_say() -> None:
         module = pytest.importorskip(f"themis_ray.cli.{entry.module}", exc_type=ImportError)
         assert importlib.import_module(module.__name__)
         assert getattr(module, entry.function).__doc__, name
+
+
+def test_what_c_libraries_print_does_not_get_into_the_json():
+    """HiGHS prints a remark now and then, whatever it is told."""
+    code = (
+        "import os, sys; from themis_ray.cli import main;"
+        "main.app = lambda prog_name: (os.write(1, b'noise\\n'), print('{}'));"
+        "main.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "{}\n"
+    assert done.stderr == "noise\n"

@@ -7,6 +7,9 @@ commands have in common: ``--json``, ``--debug``, messages and exit codes.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -108,4 +111,18 @@ def themis(
 
 def main() -> None:
     """The entry point of the ``themis`` script."""
+    _keep_stdout_to_ourselves()
     app(prog_name="themis")
+
+
+def _keep_stdout_to_ourselves() -> None:
+    """Send to stderr what C libraries print to descriptor 1: HiGHS does, in the midst of JSON."""
+    if sys.stdout is not sys.__stdout__:
+        return  # somebody catches what is printed
+    with contextlib.suppress(OSError, ValueError):  # without a stdout there is nothing to keep
+        sys.stdout.flush()
+        ours = os.dup(1)
+        os.dup2(2, 1)
+        sys.stdout = os.fdopen(
+            ours, "w", 1 if os.isatty(ours) else -1, sys.stdout.encoding, sys.stdout.errors
+        )
