@@ -117,12 +117,11 @@ def main() -> None:
 
 def _keep_stdout_to_ourselves() -> None:
     """Send to stderr what C libraries print to descriptor 1: HiGHS does, in the midst of JSON."""
-    if sys.stdout is not sys.__stdout__:
-        return  # somebody catches what is printed
-    with contextlib.suppress(OSError, ValueError):  # without a stdout there is nothing to keep
-        sys.stdout.flush()
+    out = sys.__stdout__
+    if out is None or sys.stdout is not out:
+        return  # there is none, or somebody catches what is printed
+    with contextlib.suppress(OSError, ValueError):  # it is closed
+        out.flush()
         ours = os.dup(1)
         os.dup2(2, 1)
-        sys.stdout = os.fdopen(
-            ours, "w", 1 if os.isatty(ours) else -1, sys.stdout.encoding, sys.stdout.errors
-        )
+        sys.stdout = os.fdopen(ours, "w", 1 if os.isatty(ours) else -1, out.encoding, out.errors)
