@@ -1,11 +1,17 @@
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from themis_ray.core.fairness import Contention, finish_time_fairness, ideal_time_s
+from themis_ray.core.fairness import (
+    Contention,
+    finish_time_fairness,
+    ideal_time_s,
+    water_fill,
+)
 
 WORKED = [3200.0, 3200.0, 3600.0]  # the paper's example: B = 10,000 GPU-seconds
 
@@ -75,3 +81,30 @@ def test_an_app_that_has_just_come_counts_those_who_are_there() -> None:
     integral = contention.change(7, +1)
     assert contention.average(7, 7, integral) == 2
     assert Contention().average(0, 0, 0) == 1
+
+
+def test_water_fill_gives_what_one_cannot_use_to_the_others() -> None:
+    def fill(most: list[float], weight: list[float], total: float) -> list[float]:
+        return list(water_fill(np.array(most, float), np.array(weight, float), total))
+
+    assert fill([1, 10, 10], [1, 1, 1], 9) == pytest.approx([1, 4, 4])
+    assert fill([1, 2, 3], [1, 1, 1], 10) == pytest.approx([1, 2, 3])
+    assert fill([10, 10], [1, 3], 8) == pytest.approx([2, 6])
+    assert fill([3, 10], [9, 1], 8) == pytest.approx([3, 5])
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.5, 20), st.floats(0.1, 10)), min_size=1, max_size=6),
+    st.floats(1, 60),
+)
+@settings(max_examples=100, deadline=None)
+def test_water_stands_at_one_level(some: list[tuple[float, float]], total: float) -> None:
+    most, weight = np.array([m for m, _ in some]), np.array([w for _, w in some])
+    shares = water_fill(most, weight, total)
+    assert shares.sum() == pytest.approx(min(total, most.sum()))
+    assert (shares <= most + 1e-9).all()
+    thirsty = shares < most - 1e-9
+    if thirsty.any():
+        levels = (shares / weight)[thirsty]
+        assert levels == pytest.approx(np.full(len(levels), levels[0]))
+        assert ((shares / weight)[~thirsty] <= levels[0] + 1e-9).all()

@@ -2,25 +2,13 @@ import pytest
 from sim_worlds import app, cluster, job, simulate
 
 from themis_ray.sim.jobs import Trace
-from themis_ray.sim.judges import fluid_times_s, ideal_times_s, mean_apps, water_fill
+from themis_ray.sim.judges import fluid_times_s, ideal_times_s, mean_apps
 from themis_ray.sim.metrics import jain, summary
 from themis_ray.sim.records import AppRecord, RunResult
 
 
 def record(name: str, begin: float, end: float, gpu_s: float = 0, queued: float = 0) -> AppRecord:
     return AppRecord(name, begin, end, queued, gpu_s, gpu_s / 2, 1, 0)
-
-
-def test_water_fill_gives_what_one_cannot_use_to_the_others() -> None:
-    import numpy as np
-
-    def fill(most: list[float], weight: list[float], total: float) -> list[float]:
-        return list(water_fill(np.array(most, float), np.array(weight, float), total))
-
-    assert fill([1, 10, 10], [1, 1, 1], 9) == pytest.approx([1, 4, 4])
-    assert fill([1, 2, 3], [1, 1, 1], 10) == pytest.approx([1, 2, 3])
-    assert fill([10, 10], [1, 3], 8) == pytest.approx([2, 6])
-    assert fill([3, 10], [9, 1], 8) == pytest.approx([3, 5])
 
 
 def test_fluid_fair_share_by_hand() -> None:

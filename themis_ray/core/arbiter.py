@@ -56,7 +56,7 @@ class Arbiter:
         self.round: Round | None = None
         self.rounds = 0
         # What the policy noted in the last round, for the next.
-        self._memory: Mapping[str, float] = {}
+        self._memory: Mapping[str, Any] = {}
         self._now = -math.inf
         # Since when supply or demand has changed with no round held; None when it has not.
         self._dirty_s: float | None = None

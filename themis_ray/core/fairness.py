@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 Ideal = Literal["paper", "exclusive"]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -104,3 +108,22 @@ def ideal_time_s(
     return math.fsum(
         work / min(own, demand) for work, demand in zip(work_gpu_s, demands, strict=True)
     )
+
+
+def water_fill(most: Floats, weight: Floats, total: float) -> Floats:
+    """Divide ``total`` in proportion to ``weight``, nobody getting more than ``most``.
+
+    What one cannot use goes to the others: weighted max-min fair share, like water finding its
+    level. All arrays have one entry for each taker.
+    """
+    if most.sum() <= total:
+        return most.copy()
+    level = most / weight  # who is satisfied at which level of the water
+    order = np.argsort(level, kind="stable")
+    # If all up to here are satisfied, the water stands at this level for the others.
+    taken = np.concatenate([[0.0], np.cumsum(most[order])[:-1]])
+    others = np.cumsum(weight[order][::-1])[::-1]
+    water = (total - taken) / others
+    first = int(np.argmax(water <= level[order]))
+    shares: Floats = np.minimum(most, water[first] * weight)
+    return shares

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from themis_ray.core.bids import BidTable
 from themis_ray.core.cluster import NOTHING, Allocation
@@ -111,7 +112,7 @@ def view_of(
     round_: Round,
     now: float,
     lease_s: float,
-    memory: Mapping[str, float],
+    memory: Mapping[str, Any],
 ) -> RoundView:
     """The round as the policy sees it."""
     apps = {}

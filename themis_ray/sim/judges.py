@@ -21,17 +21,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from themis_ray.core.fairness import water_fill
 from themis_ray.sim.jobs import Trace, TraceApp
 from themis_ray.sim.records import AppRecord
 from themis_ray.sim.tuners import plan_of
 
 Judge = Literal["fluid", "exclusive", "paper"]
 JUDGES: tuple[Judge, ...] = ("fluid", "exclusive", "paper")
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseWork:
+class PlannedPhase:
     """What a phase takes.
 
     Attributes:
@@ -49,13 +49,13 @@ class PhaseWork:
         return max(self.work_gpu_s / min(gpus, self.max_gpus), self.longest_s)
 
 
-def phases_of(app: TraceApp, seed: int) -> tuple[PhaseWork, ...]:
+def phases_of(app: TraceApp, seed: int) -> tuple[PlannedPhase, ...]:
     """What the phases of an app take."""
     out = []
     for phase in plan_of(app, seed):
         jobs = [(app.jobs[i], steps * app.jobs[i].serial_iter_s) for i, steps in phase.runs]
         out.append(
-            PhaseWork(
+            PlannedPhase(
                 math.fsum(work for _, work in jobs),
                 sum(job.max_gpus for job, _ in jobs),
                 max(work / job.max_gpus for job, work in jobs),
@@ -127,7 +127,7 @@ class _Fluid:
         self.seed = seed
         self.out: dict[str, float] = {}
         self.apps: list[TraceApp] = []
-        self.todo: list[list[PhaseWork]] = []
+        self.todo: list[list[PlannedPhase]] = []
         self.left = np.empty(0)
         self.most = np.empty(0)
         self.weight = np.empty(0)
@@ -160,7 +160,7 @@ class _Fluid:
         self.most = np.append(self.most, self._most(first))
         self.weight = np.append(self.weight, app.weight)
 
-    def _most(self, phase: PhaseWork) -> float:
+    def _most(self, phase: PlannedPhase) -> float:
         return min(self.gpus, phase.work_gpu_s / phase.time_s(phase.max_gpus))
 
     def _end_phases(self, which: npt.NDArray[np.intp], now: float) -> None:
@@ -177,18 +177,3 @@ class _Fluid:
         self.left, self.most, self.weight = (
             np.delete(array, gone) for array in (self.left, self.most, self.weight)
         )
-
-
-def water_fill(most: Floats, weight: Floats, total: float) -> Floats:
-    """Divide ``total`` in proportion to ``weight``, nobody getting more than ``most``."""
-    if most.sum() <= total:
-        return most.copy()
-    level = most / weight  # who is satisfied at which level of the water
-    order = np.argsort(level, kind="stable")
-    # If all up to here are satisfied, the water stands at this level for the others.
-    taken = np.concatenate([[0.0], np.cumsum(most[order])[:-1]])
-    others = np.cumsum(weight[order][::-1])[::-1]
-    water = (total - taken) / others
-    first = int(np.argmax(water <= level[order]))
-    shares: Floats = np.minimum(most, water[first] * weight)
-    return shares

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +14,6 @@ from themis_ray.core.policies.fair_clock import (
     advanced,
     forecasts,
     phases_or,
-    remembered,
-    water_fill,
 )
 from themis_ray.sim.generate import generate
 from themis_ray.sim.judges import fluid_times_s, phases_of
@@ -184,14 +181,6 @@ def test_what_it_forecasts_comes_true_when_nobody_joins(present, now):
     assert finishes(run(present, 1e6, clock=clock)) == pytest.approx(told, rel=1e-9, abs=1e-5)
 
 
-@given(apps(), st.floats(0, 2000))
-@settings(max_examples=60, deadline=None)
-def test_numbers_are_all_that_it_needs_to_remember(present, now):
-    clock = run(present, now)
-    assert remembered(clock.memory()) == clock
-    assert remembered({}) == FairClock()
-
-
 @given(apps(), st.lists(st.tuples(st.floats(1, 300), st.floats(0.01, 10)), max_size=6))
 @settings(max_examples=60, deadline=None)
 def test_it_knows_of_all_apps_whatever_they_say_of_their_work(present, words):
@@ -209,20 +198,6 @@ def test_it_knows_of_all_apps_whatever_they_say_of_their_work(present, words):
             assert (told[app].finish_s > clock.now_s - 1e-9) or one.finished_s is not None
             assert one.finished_s is None or one.joined_s < one.finished_s <= clock.now_s
             assert (one.finished_s is None) == bool(one.left)
-
-
-@given(st.lists(st.tuples(numbers, st.floats(0.1, 10)), min_size=1, max_size=6), st.floats(1, 60))
-@settings(max_examples=100, deadline=None)
-def test_water_stands_at_one_level(some, total):
-    most, weight = np.array([m for m, _ in some]), np.array([w for _, w in some])
-    shares = water_fill(most, weight, total)
-    assert shares.sum() == pytest.approx(min(total, most.sum()))
-    assert (shares <= most + 1e-9).all()
-    thirsty = shares < most - 1e-9
-    if thirsty.any():
-        levels = (shares / weight)[thirsty]
-        assert levels == pytest.approx(np.full(len(levels), levels[0]))
-        assert ((shares / weight)[~thirsty] <= levels[0] + 1e-9).all()
 
 
 @pytest.mark.parametrize("spec", ["w1:apps=12,seed=3", "w2:apps=40,seed=1", "w2:apps=40,seed=2"])

@@ -239,7 +239,7 @@ def test_t_id_is_that_of_the_clock():
     # The shares are 20000 GPU-s in 3000 s, which is between 6 and 7, and 4.
     assert restated["a"].r_nothing == pytest.approx((1600 + 24e3 / (20 / 3)) / 4000)
     assert restated["b"].r_nothing == pytest.approx((1600 + 2000) / 2000)
-    by_word = Themis(ideal="told").restated(view, bids, fair_clock(view))
+    by_word = Themis(ideal="told").restated(view, bids, None)
     assert by_word["b"].r_nothing == pytest.approx((1600 + 2000) / 7e3)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from themis_ray.core.bids import BidTable
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster
@@ -60,8 +60,8 @@ class RoundView:
         pool: GPUs to be given out.
         apps: All apps, by id.
         lease_s: The length of a full lease.
-        memory: What the policy noted in the outcome of the round before; empty at first, and
-            after the arbiter was restarted.
+        memory: What the policy noted in the outcome of the round before, under names of its own;
+            empty at first, and after the arbiter was restarted.
     """
 
     now_s: float
@@ -70,7 +70,7 @@ class RoundView:
     pool: Allocation
     apps: Mapping[str, AppView]
     lease_s: float
-    memory: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ class Outcome:
     Attributes:
         awards: What each app gets.
         reasons: Why, for each app of the round.
-        memory: What the policy wants to see in the next round's view. Policies are pure, so
-            this is all that they can remember.
+        memory: What the policy wants to see in the next round's view: values, which are not
+            changed any more. Policies are pure, so this is all that they can remember.
     """
 
     awards: Mapping[str, Award] = field(default_factory=dict)
     reasons: Mapping[str, Reason] = field(default_factory=dict)
-    memory: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Policy(ABC):

@@ -12,8 +12,7 @@ than processor sharing does.
 An app that has left the real cluster early goes on in the virtual one until it is done there:
 that it was served sooner must not lengthen what the others may expect, nor shorten it.
 
-The clock is a value: :func:`advanced` makes the next one, and a policy keeps it from round to round
-as plain numbers (:meth:`FairClock.memory`).
+The clock is a value, which a policy keeps from round to round: :func:`advanced` makes the next one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from themis_ray.core.fairness import PhaseWork
+from themis_ray.core.fairness import PhaseWork, water_fill
 
 Floats = npt.NDArray[np.float64]
 # Work smaller than this, in GPU-seconds, is done.
@@ -86,40 +85,6 @@ class FairClock:
 
     now_s: float = 0.0
     lives: Mapping[str, Life] = field(default_factory=dict)
-
-    def memory(self) -> dict[str, float]:
-        """The clock as numbers; :func:`remembered` reads them."""
-        out = {"clock": self.now_s}
-        for app, life in self.lives.items():
-            out[f"joined/{app}"] = life.joined_s
-            out[f"weight/{app}"] = life.weight
-            out[f"done/{app}"] = life.done_gpu_s
-            if life.finished_s is not None:
-                out[f"finished/{app}"] = life.finished_s
-            for i, phase in enumerate(life.phases):
-                out[f"work{i}/{app}"] = phase.gpu_s
-                out[f"gpus{i}/{app}"] = phase.gpus
-        return out
-
-
-def remembered(memory: Mapping[str, float]) -> FairClock:
-    """The clock that :meth:`FairClock.memory` noted down; a new one from nothing."""
-    lives = {}
-    for key, joined_s in memory.items():
-        kind, _, app = key.partition("/")
-        if kind != "joined":
-            continue
-        phases: list[PhaseWork] = []
-        while (gpu_s := memory.get(f"work{len(phases)}/{app}")) is not None:
-            phases.append(PhaseWork(gpu_s, memory[f"gpus{len(phases)}/{app}"]))
-        lives[app] = Life(
-            joined_s,
-            memory[f"weight/{app}"],
-            tuple(phases),
-            memory[f"done/{app}"],
-            memory.get(f"finished/{app}"),
-        )
-    return FairClock(memory.get("clock", 0.0), lives)
 
 
 def advanced(clock: FairClock, present: Mapping[str, Life], now_s: float, gpus: int) -> FairClock:
@@ -243,21 +208,6 @@ class _Water:
         self._left[i] = max(phase.gpu_s, NO_WORK_GPU_S)
         self._most[i] = min(self.gpus, max(phase.gpus, 1e-9))
         return True
-
-
-def water_fill(most: Floats, weight: Floats, total: float) -> Floats:
-    """Divide ``total`` in proportion to ``weight``, nobody getting more than ``most``."""
-    if most.sum() <= total:
-        return most.copy()
-    level = most / weight  # who is satisfied at which level of the water
-    order = np.argsort(level, kind="stable")
-    # If all up to here are satisfied, the water stands at this level for the others.
-    taken = np.concatenate([[0.0], np.cumsum(most[order])[:-1]])
-    others = np.cumsum(weight[order][::-1])[::-1]
-    water = (total - taken) / others
-    first = int(np.argmax(water <= level[order]))
-    shares: Floats = np.minimum(most, water[first] * weight)
-    return shares
 
 
 def phases_or(phases: Sequence[PhaseWork], gpu_s: float, gpus: float) -> tuple[PhaseWork, ...]:

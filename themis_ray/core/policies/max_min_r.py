@@ -12,7 +12,7 @@ from themis_ray.core.explain import NoAnswer, Reason
 from themis_ray.core.policies.auctioning import waited
 from themis_ray.core.policies.base import Outcome, Policy, RoundView
 from themis_ray.core.policies.dividing import Division
-from themis_ray.core.policies.takers import Taker, takers_of
+from themis_ray.core.policies.takers import Taker, share_out, takers_of
 
 
 @dataclass(slots=True)
@@ -106,23 +106,3 @@ def lower(levels: Sequence[_Level], gpus: int) -> None:
                 gpus -= size - level.gpus
                 level.gpus, level.r = size, r
                 heapq.heappush(heap, (-r, order, i, done + 1))
-
-
-def share_out(takers: Sequence[Taker], gpus: int) -> list[int]:
-    """Divide an app's GPUs among its jobs: a gang each, running jobs first, then one by one."""
-    counts = [0] * len(takers)
-    first = sorted(range(len(takers)), key=lambda i: (not takers[i].runs, takers[i].index))
-    for i in first:
-        if takers[i].gang <= min(gpus, takers[i].most):
-            counts[i] = takers[i].gang
-            gpus -= counts[i]
-    grew = True
-    while gpus and grew:
-        grew = False
-        for i in first:
-            taker = takers[i]
-            if gpus and counts[i] and counts[i] < taker.most:
-                counts[i] += 1
-                gpus -= 1
-                grew = True
-    return counts

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from themis_ray.core.policies.base import Award, RoundView
 from themis_ray.core.policies.dividing import Division
-from themis_ray.core.policies.max_min_r import share_out
-from themis_ray.core.policies.takers import Taker, takers_of
+from themis_ray.core.policies.takers import Taker, share_out, takers_of
 
 
 def placed_anew(

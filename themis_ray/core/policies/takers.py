@@ -176,3 +176,23 @@ def unlisted(app: AppView, view: RoundView) -> tuple[JobReport, ...]:
         )
         for i in range(jobs)
     )
+
+
+def share_out(takers: Sequence[Taker], gpus: int) -> list[int]:
+    """Divide an app's GPUs among its jobs: a gang each, running jobs first, then one by one."""
+    counts = [0] * len(takers)
+    first = sorted(range(len(takers)), key=lambda i: (not takers[i].runs, takers[i].index))
+    for i in first:
+        if takers[i].gang <= min(gpus, takers[i].most):
+            counts[i] = takers[i].gang
+            gpus -= counts[i]
+    grew = True
+    while gpus and grew:
+        grew = False
+        for i in first:
+            taker = takers[i]
+            if gpus and counts[i] and counts[i] < taker.most:
+                counts[i] += 1
+                gpus -= 1
+                grew = True
+    return counts

@@ -16,7 +16,8 @@ r above that of plain fair share. This preset keeps its auction and changes what
 5. *What is left is placed*, worst-off apps first, and not given out at random; then the round is
    placed anew, so that jobs that run stay where they are.
 
-Of the app's own word, its work goes in. ``docs/reproduction.md`` tells what each of these is worth.
+Of the app's own word, its work goes in. What each of these is worth, ``themis reproduce ablation-w1
+ablation-w2`` tells.
 """
 
 from __future__ import annotations
@@ -47,13 +48,14 @@ from themis_ray.core.policies.fair_clock import (
     advanced,
     forecasts,
     phases_or,
-    remembered,
 )
 from themis_ray.core.policies.lease_aware import fair_share, lease_aware, told
 from themis_ray.core.policies.replacing import placed_anew
 from themis_ray.errors import ConfigError
 
 IdealOf = Literal["clock", "told"]
+# The name under which the policy remembers its clock.
+CLOCK = "clock"
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Themis(Policy):
 
     def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:
         """Hold the auction among the restated bids and place what is left over."""
-        clock = fair_clock(view)
+        clock = fair_clock(view) if self.ideal == "clock" else None
         restated = self.restated(view, bids, clock)
         values = averse(restated, self.aversion)
         seed = self.seed * 1_000_003 + view.round_id
@@ -122,16 +124,17 @@ class Themis(Policy):
             awards = placed_anew(view, awards, worst_first)
         asked = self.bidders(view)
         reasons = auction_reasons(view, bids, result, awards, extra, asked, self.timeout_s)
-        return Outcome(awards, reasons, clock.memory())
+        return Outcome(awards, reasons, {} if clock is None else {CLOCK: clock})
 
     def restated(
-        self, view: RoundView, bids: Mapping[str, BidTable], clock: FairClock
+        self, view: RoundView, bids: Mapping[str, BidTable], clock: FairClock | None
     ) -> dict[str, BidTable]:
-        """The bids by the T_id of this policy, for one lease."""
-        if self.ideal == "clock":
-            fair: Mapping[str, Forecast] = forecasts(clock, view.cluster.gpus)
+        """The bids by the T_id of this policy (by the apps' own without a clock), for one lease."""
+        fair: Mapping[str, Forecast]
+        if clock is None:
+            fair = {app: told(view.apps[app], view) for app in bids}
         else:
-            fair = {app.id: told(app, view) for app in view.apps.values()}
+            fair = forecasts(clock, view.cluster.gpus)
         if self.lease_aware:
             return {
                 app: lease_aware(bids[app], view.apps[app], view, self.restart_s, fair[app])
@@ -143,7 +146,8 @@ class Themis(Policy):
 def fair_clock(view: RoundView) -> FairClock:
     """The virtual fair-share clock at the time of a round."""
     present = {app.id: _life(app, view) for app in view.apps.values()}
-    return advanced(remembered(view.memory), present, view.now_s, view.cluster.gpus)
+    before = view.memory.get(CLOCK, FairClock())
+    return advanced(before, present, view.now_s, view.cluster.gpus)
 
 
 def _life(app: AppView, view: RoundView) -> Life:
