@@ -50,6 +50,38 @@ def isolated_ray_environment() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def small_ray(num_gpus: int) -> Iterator[None]:
+    """A Ray of one node with so many logical GPUs; this process is its driver."""
+    import ray
+
+    with isolated_ray_environment() as folder:
+        ray.init(
+            num_cpus=4,
+            num_gpus=num_gpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            _temp_dir=str(folder / "ray"),
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def starts_arbiter(**defaults: Any) -> Iterator[Callable[..., dict[str, Any]]]:
+    """A function that starts the arbiter with options; afterwards nothing of ours may be left."""
+    import themis_ray
+
+    def start(**options: Any) -> dict[str, Any]:
+        return themis_ray.start(**{**RULES, **defaults, **options})
+
+    yield start
+    themis_ray.stop()
+    eventually("all of ours is gone", lambda: not left_over(), 30)
+
+
+@contextlib.contextmanager
 def ray_cluster(nodes: list[dict[str, Any]]) -> Iterator[Any]:
     """A cluster with these nodes, the first of them the head; this process is connected to it."""
     import ray

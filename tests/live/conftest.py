@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.ray_process import RULES, Driver, eventually, left_over, ray_cluster
+from tests.ray_process import Driver, ray_cluster, starts_arbiter
 from themis_ray.live.journal_reader import read_journal
 from themis_ray.sim.replay import Replay
 
@@ -33,19 +33,8 @@ def arbiter(cluster: Any, journal: Path) -> Iterator[Callable[..., dict[str, Any
 
     Afterwards nothing of ours may be left, and its journal must replay to the same decisions.
     """
-    import themis_ray
-
-    def start(**options: Any) -> dict[str, Any]:
-        given = {
-            **RULES,
-            **{"lease_s": 8.0, "notice_s": 1.5, "grace_s": 4.0, "journal": str(journal)},
-            **options,
-        }
-        return themis_ray.start(**given)
-
-    yield start
-    themis_ray.stop()
-    eventually("all of ours is gone", lambda: not left_over(), 30)
+    with starts_arbiter(lease_s=8.0, notice_s=1.5, grace_s=4.0, journal=str(journal)) as start:
+        yield start
     check_replay(journal)
 
 

@@ -7,34 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.ray_process import RULES, eventually, isolated_ray_environment, left_over
+from tests.ray_process import small_ray, starts_arbiter
 
 
 @pytest.fixture(scope="package")
 def local_ray() -> Iterator[None]:
-    import ray
-
-    with isolated_ray_environment() as folder:
-        ray.init(
-            num_cpus=4,
-            num_gpus=4,
-            include_dashboard=False,
-            log_to_driver=False,
-            _temp_dir=str(folder / "ray"),
-        )
+    with small_ray(num_gpus=4):
         yield
-        ray.shutdown()
 
 
 @pytest.fixture
 def arbiter(local_ray: None) -> Iterator[Callable[..., dict[str, Any]]]:
-    """Starts the arbiter; afterwards nothing of ours may be left."""
-    import themis_ray
-
-    def start(**options: Any) -> dict[str, Any]:
-        given = {**RULES, "lease_s": 6.0, "notice_s": 1.0, "grace_s": 4.0, **options}
-        return themis_ray.start(**given)
-
-    yield start
-    themis_ray.stop()
-    eventually("all of ours is gone", lambda: not left_over(), 30)
+    with starts_arbiter(lease_s=6.0, notice_s=1.0, grace_s=4.0) as start:
+        yield start
