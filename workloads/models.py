@@ -94,11 +94,6 @@ def smallest_image(name: str) -> int:
     return _DEFAULT_SMALLEST
 
 
-def has_batch_norm(model: Any) -> bool:
-    """Whether some layer computes statistics over the batch."""
-    return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in model.modules())
-
-
 def _has_wide_head(name: str) -> bool:
     return name.startswith(("vgg", "alexnet"))
 

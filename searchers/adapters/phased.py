@@ -11,7 +11,6 @@ from typing import Any
 from ..api import AppState, JobInfo, PhaseSearch, TrialInfo, median_jobs, share_out
 
 ITERATION = "training_iteration"
-SECONDS = "time_total_s"
 
 Phases = list[list[JobInfo]]
 

@@ -45,7 +45,7 @@ def test_equation_2_sums_the_slowest_of_each_phase() -> None:
     forecast.see(AppState(), 0.0)
     assert forecast.time_left_s(8) == 10 / 2 + 20 / 4 + 40 / 8
     assert forecast.time_left_s(2) == 20 + 20 + 20
-    assert forecast.work_left_gpu_s == 120
+    assert sum(phase.work_gpu_s for phase in forecast.phases) == 120
     # Four GPUs on four machines of two racks: jobs of one GPU do not mind, the others do.
     assert forecast.time_left_s(4, Level.CLUSTER) == pytest.approx(10 + 13 + 13)
 
@@ -183,7 +183,7 @@ def test_trials_to_come_and_concurrency_count() -> None:
     forecast = Forecast(AllTrials())
     trials = (TrialInfo("a", 0, 10), TrialInfo("b", 5, 10))
     forecast.see(AppState(trials, to_come=2, concurrency=2.0), 5.0)
-    assert forecast.work_left_gpu_s == 10 + 5 + 20
+    assert sum(phase.work_gpu_s for phase in forecast.phases) == 10 + 5 + 20
     # Two at once however many GPUs there are: b ends at 5, the third at 15, the fourth at 20.
     assert forecast.time_left_s(8) == 20
     assert forecast.time_left_s(1) == 35

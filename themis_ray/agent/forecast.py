@@ -185,11 +185,6 @@ class Forecast:
             return {job.id: -job.work_gpu_s for job in self.current if job.id}
         return {job.id: float(i) for i, job in enumerate(self.current) if job.id}
 
-    @property
-    def work_left_gpu_s(self) -> float:
-        """All work still to do, in GPU-seconds."""
-        return math.fsum(phase.work_gpu_s for phase in self.phases)
-
     def whole(self, done_gpu_s: float) -> list[PhaseSum]:
         """All phases from the app's first to its last, for T_id."""
         done = max(0.0, done_gpu_s - sum(phase.work_gpu_s for phase in self.past))

@@ -233,10 +233,6 @@ class Standing:
             t.iterations_done * (t.timer.serial_iter_s or median) for t in self.trials.values()
         )
 
-    def total_work_gpu_s(self) -> float:
-        """All work of the app, done and to be done, in GPU-seconds."""
-        return self.work_done_gpu_s() + self.look().work_left_gpu_s
-
     def state_of_app(self, now: float, kept: int | None = None) -> ev.AppReport:
         """The report: r with ``kept`` GPUs, or with all that are held when None."""
         outlook = self.outlook(now)

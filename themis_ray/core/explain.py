@@ -213,20 +213,6 @@ class NoAnswer(Reason):
 
 
 @dataclass(frozen=True, slots=True)
-class BadBid(Reason):
-    """The bid could not be used."""
-
-    message: str
-
-    def __str__(self) -> str:
-        return f"its bid was refused: {self.message}"
-
-    @property
-    def remedy(self) -> str:
-        return "mend the bid; the next round asks again"
-
-
-@dataclass(frozen=True, slots=True)
 class Satisfied(Reason):
     """The app has all that it can use."""
 
