@@ -16,29 +16,18 @@ from typing import Any
 
 from themis_ray.core import events as ev
 from themis_ray.core import rounds
+from themis_ray.core.app import App
 from themis_ray.core.bids import check_against_offer, within
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster
-from themis_ray.core.commands import Command, Decided, GroupRefused, RequestReport, SendOffer
-from themis_ray.core.explain import (
-    Adopted,
-    AppGone,
-    GaveBack,
-    GroupNotCreated,
-    NotHeld,
-    Reason,
-    Waiting,
-)
-from themis_ray.core.leases import Group, GroupState, Lease
+from themis_ray.core.commands import Command, Decided, RequestReport, SendOffer
+from themis_ray.core.explain import AppGone, Reason, Waiting
+from themis_ray.core.group_events import GROUP_EVENTS, adopt
+from themis_ray.core.leases import Lease
 from themis_ray.core.policies.base import Policy, RoundView
 from themis_ray.core.rounds import Phase, Round
 from themis_ray.core.settings import ArbiterConfig
-from themis_ray.core.state import App, State
-from themis_ray.errors import (
-    BidError,
-    DuplicateAppError,
-    ProtocolError,
-    UnknownAppError,
-)
+from themis_ray.core.state import State
+from themis_ray.errors import BidError, DuplicateAppError, ProtocolError
 
 
 class Arbiter:
@@ -107,13 +96,6 @@ class Arbiter:
 
     # -- events ---------------------------------------------------------------------------
 
-    def _app(self, name: str) -> App:
-        app = self.state.apps.get(name)
-        if app is None:
-            known = ", ".join(sorted(self.state.apps)) or "none"
-            raise UnknownAppError(f"no app {name!r} is registered; registered are: {known}")
-        return app
-
     def _cluster_changed(self, event: ev.ClusterChanged, now: float) -> None:
         self.state.set_cluster(Cluster(event.machines), now)
         self._ask_all = True
@@ -134,27 +116,11 @@ class Arbiter:
         app.reason = Waiting(self.state.unclaimed().size)
         self.state.enter(app)
         if event.groups:
-            self._adopt(app, event.groups, now)
+            adopt(self.state, app, event.groups, now, self.config)
         self._stir(now)
 
-    def _adopt(self, app: App, groups: tuple[ev.HeldGroup, ...], now: float) -> None:
-        """Take over groups made by an earlier arbiter, as far as their GPUs are free."""
-        state = self.state
-        lease = state.new_lease(app, NOTHING, now, self.config.end_s(now))
-        for held in groups:
-            if held.id not in state.groups and held.allocation <= state.unclaimed():
-                state.hold(lease, held.allocation, now)
-                group = Group(held.id, app.id, held.allocation, now, GroupState.WAITING)
-                state.groups[group.id] = app.groups[group.id] = group
-                state.shift(group, "fits")
-                state.shift(group, "ready")
-        state.forget_if_empty(lease)
-        if lease.held:
-            rounds.remind(state, lease, self.config)
-            state.changed[app.id] = Adopted(lease.held)
-
     def _left(self, event: ev.AppLeft, now: float) -> None:
-        app = self._app(event.app)
+        app = self.state.app(event.app)
         reason = AppGone(event.why)
         for lease in list(app.leases.values()):
             lease.pending = NOTHING
@@ -173,7 +139,7 @@ class Arbiter:
         self._stir(now)
 
     def _reported(self, event: ev.Reported, now: float) -> None:
-        app = self._app(event.app)
+        app = self.state.app(event.app)
         self.state.learn(event.report.measured)
         wanted_before = app.report.wants
         current = self.round
@@ -197,7 +163,7 @@ class Arbiter:
 
     def _bid(self, event: ev.BidReceived, now: float) -> None:
         name = event.table.app
-        self._app(name)
+        self.state.app(name)
         current = self.round
         if current is None or current.phase is not Phase.BIDDING or current.id != event.round_id:
             raise ProtocolError(
@@ -209,76 +175,9 @@ class Arbiter:
         current.bids[name] = event.table
         current.waiting.discard(name)
 
-    def _group_requested(self, event: ev.GroupRequested, now: float) -> None:
-        app = self._app(event.app)
-        known = self.state.groups.get(event.group)
-        if known is not None:
-            if known.app == app.id and known.allocation == event.allocation:
-                return  # asked again after a broken connection
-            raise ProtocolError(f"a group {event.group!r} exists already; name each request anew")
-        if not event.allocation:
-            raise ProtocolError(f"group {event.group!r} asks for no GPU")
-        held = self.state.ledger.entitled(app.id)
-        if not event.allocation <= held:
-            reason = NotHeld(event.allocation, held)
-            self.state.commands.append(GroupRefused(app.id, event.group, reason))
-            # The AGENT has another view of its leases: tell it the true one.
-            self.state.changed.setdefault(app.id, reason)
-            return
-        group = Group(event.group, app.id, event.allocation, now)
-        self.state.groups[group.id] = app.groups[group.id] = group
-        self.state.waiting[group.id] = group
-
-    def _group_released(self, event: ev.GroupReleased, now: float) -> None:
-        app = self._app(event.app)
-        group = app.groups.get(event.group)
-        if group is not None:  # None: it is gone already, which is what was asked for
-            self.state.end_group(group, GaveBack(group.allocation))
-
-    def _gpus_returned(self, event: ev.GpusReturned, now: float) -> None:
-        app = self._app(event.app)
-        # A group of the app may be leaving still: what is not idle yet stays with the app, which
-        # is told what it has and gives the rest back later.
-        left = event.allocation & self.state.ledger.idle(app.id)
-        self.state.changed.setdefault(app.id, GaveBack(left))
-        for lease in sorted(app.leases.values(), key=lambda x: x.expires_s):
-            given = left & lease.held
-            left = left - given
-            self.state.unhold(lease, given, now)
-        self._stir(now)
-
-    def _group(self, name: str) -> Group:
-        group = self.state.groups.get(name)
-        if group is None:
-            raise ProtocolError(f"no group {name!r}")
-        return group
-
-    def _group_ready(self, event: ev.GroupReady, now: float) -> None:
-        group = self._group(event.group)
-        if not self.state.shift(group, "ready"):
-            raise ProtocolError(f"group {group.id!r} is {group.state.value}, not being created")
-
-    def _group_failed(self, event: ev.GroupFailed, now: float) -> None:
-        group = self._group(event.group)
-        wanted = group.state is GroupState.CREATING
-        if not self.state.shift(group, "failed"):
-            raise ProtocolError(f"group {group.id!r} is {group.state.value}, not being created")
-        if wanted:
-            reason = GroupNotCreated(event.why)
-            self.state.commands.append(GroupRefused(group.app, group.id, reason))
-        self._group_left(group, now)
-
-    def _group_gone(self, event: ev.GroupGone, now: float) -> None:
-        group = self._group(event.group)
-        if not self.state.shift(group, "gone"):
-            raise ProtocolError(f"group {group.id!r} is {group.state.value}: it never existed")
-        self._group_left(group, now)
-
-    def _group_left(self, group: Group, now: float) -> None:
-        app = self.state.apps.get(group.app)
-        if app is not None:
-            self.state.trim_final(app, now)
-        self._stir(now)
+    def _group_event(self, event: ev.Event, now: float) -> None:
+        if GROUP_EVENTS[type(event)](self.state, event, now):
+            self._stir(now)
 
     def _tick(self, event: ev.Tick, now: float) -> None:
         """Nothing but time has changed; :meth:`_advance` does the work."""
@@ -449,7 +348,7 @@ class Arbiter:
             UnknownAppError: No such app is or was here.
         """
         gone = self.state.departed.get(name)
-        return gone if gone is not None else self._app(name).reason
+        return gone if gone is not None else self.state.app(name).reason
 
 
 # The transition table. In every phase: reports, group events and returns change the books only.
@@ -462,11 +361,6 @@ TRANSITIONS: Mapping[type[Any], Callable[[Arbiter, Any, float], None]] = {
     ev.AppLeft: Arbiter._left,
     ev.Reported: Arbiter._reported,
     ev.BidReceived: Arbiter._bid,
-    ev.GroupRequested: Arbiter._group_requested,
-    ev.GroupReleased: Arbiter._group_released,
-    ev.GpusReturned: Arbiter._gpus_returned,
-    ev.GroupReady: Arbiter._group_ready,
-    ev.GroupFailed: Arbiter._group_failed,
-    ev.GroupGone: Arbiter._group_gone,
+    **dict.fromkeys(GROUP_EVENTS, Arbiter._group_event),
     ev.Tick: Arbiter._tick,
 }

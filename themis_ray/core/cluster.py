@@ -185,6 +185,18 @@ class Allocation(Mapping[str, int]):
 NOTHING = Allocation()
 
 
+def total(allocations: Iterable[Allocation]) -> Allocation:
+    """All GPUs of some allocations together."""
+    some = [allocation for allocation in allocations if allocation]
+    if len(some) < 2:
+        return some[0] if some else NOTHING
+    counts = dict(some[0])
+    for allocation in some[1:]:
+        for machine, count in allocation.items():
+            counts[machine] = counts.get(machine, 0) + count
+    return Allocation.summed(counts)
+
+
 @dataclass(frozen=True)
 class Cluster:
     """The machines that can be leased.

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from themis_ray.core.app import App
 from themis_ray.core.bids import BidTable
-from themis_ray.core.cluster import NOTHING, Allocation
+from themis_ray.core.cluster import NOTHING, Allocation, total
 from themis_ray.core.explain import LeaseEnded, NotPreemptible, Reason
 from themis_ray.core.leases import Lease
 from themis_ray.core.policies.base import AppView, Award, Outcome, RoundView
 from themis_ray.core.settings import ArbiterConfig
-from themis_ray.core.state import App, State, total
+from themis_ray.core.state import State
 
 
 class Phase(Enum):

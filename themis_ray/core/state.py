@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from themis_ray.core.cluster import NOTHING, Allocation, Cluster
+from themis_ray.core.app import App as App
+from themis_ray.core.cluster import NOTHING, Allocation, Cluster, total
 from themis_ray.core.commands import (
     Command,
     CreateGroup,
@@ -18,47 +19,17 @@ from themis_ray.core.commands import (
     LeasesChanged,
     RemoveGroup,
 )
-from themis_ray.core.events import AppReport
 from themis_ray.core.explain import CapacityLost, Handover, LeaseEnded, NotHeld, Reason
 from themis_ray.core.fairness import Contention
 from themis_ray.core.leases import GROUP_TRANSITIONS, Group, GroupState, Lease, Ledger
 from themis_ray.core.slowdown import MeasuredSlowdown, Signature
+from themis_ray.errors import UnknownAppError
 
 # Of so many apps that have left it is remembered why.
 DEPARTED = 1000
 # Of so many models, and so many placements of each, it is remembered how slow they are.
 MODELS = 1000
 PLACEMENTS = 100
-
-
-@dataclass(slots=True)
-class App:
-    """One registered app."""
-
-    id: str
-    weight: float
-    joined_s: float
-    joined_integral_s: float
-    report: AppReport
-    reason: Reason
-    leases: dict[str, Lease] = field(default_factory=dict)
-    groups: dict[str, Group] = field(default_factory=dict)
-    attained_gpu_s: float = 0.0
-    touched_s: float = 0.0
-    # Counts up with the apps that join.
-    serial: int = 0
-    # GPUs that its groups occupy beyond its leases, and when they will be taken by force.
-    overstays: list[tuple[float, Allocation]] = field(default_factory=list)
-
-    @property
-    def force_s(self) -> float | None:
-        """When groups that have outlived their lease are next removed by force."""
-        return min((due_s for due_s, _ in self.overstays), default=None)
-
-    @property
-    def pending(self) -> Allocation:
-        """GPUs won and not yet received."""
-        return total(lease.pending for lease in self.leases.values())
 
 
 @dataclass(slots=True)
@@ -85,6 +56,18 @@ class State:
     _app_serials: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     # -- apps -----------------------------------------------------------------------------
+
+    def app(self, name: str) -> App:
+        """A registered app.
+
+        Raises:
+            UnknownAppError: No such app is here.
+        """
+        found = self.apps.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.apps)) or "none"
+            raise UnknownAppError(f"no app {name!r} is registered; registered are: {known}")
+        return found
 
     def enter(self, app: App) -> None:
         """An app has joined."""
@@ -396,15 +379,3 @@ class State:
             return []
         out, self.commands = self.commands, []
         return out
-
-
-def total(allocations: Iterable[Allocation]) -> Allocation:
-    """All GPUs of some allocations together."""
-    some = [allocation for allocation in allocations if allocation]
-    if len(some) < 2:
-        return some[0] if some else NOTHING
-    counts = dict(some[0])
-    for allocation in some[1:]:
-        for machine, count in allocation.items():
-            counts[machine] = counts.get(machine, 0) + count
-    return Allocation.summed(counts)
