@@ -48,9 +48,20 @@ def test_a_hiccup_is_outvoted_and_a_change_is_followed() -> None:
     assert timer.serial_iter_s == 3.0
 
 
+def test_a_slow_first_iteration_counts_until_there_is_another() -> None:
+    timer = IterationTimer(SlowdownTable())
+    timer.record_first(10.0, FOUR)
+    assert timer.serial_iter_s == 40.0
+    timer.record(1.0, FOUR)
+    assert timer.serial_iter_s == 4.0
+    timer.record_first(10.0, FOUR)  # of the next lease
+    assert timer.serial_iter_s == 4.0
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
 def test_times_that_are_none_are_passed_over(seconds: float) -> None:
     timer = IterationTimer(SlowdownTable())
+    timer.record_first(seconds, ONE)
     timer.record(seconds, ONE)
     assert timer.serial_iter_s is None
 

@@ -106,15 +106,16 @@ class Agent(Standing):
             restart = now - trial.granted_s - iter_s
             if 0 < restart < 600:
                 trial.timer.restart_s = 0.7 * trial.timer.restart_s + 0.3 * restart
+            trial.timer.record_first(iter_s, self.signature(trial.allocation))
         elif iter_s:
-            # The first iterations of a lease are slow (caches, autotuning): passed over.
             trial.timer.record(iter_s, self.signature(trial.allocation), step_s)
         if skew is not None and skew != trial.skew:
             trial.skew = skew
             self._table(trial).priors = skewed_priors(skew)
         trial.iterations_done = iterations_done
         self.changed()
-        self.errors.note(trial, self._finish_s(trial, now), now)
+        if trial.reports_in_lease > 1:
+            self.errors.note(trial, self._finish_s(trial, now), now)
         return trial.leave_by_s is not None
 
     def trial_left(self, trial_id: str, now: float, *, done: bool) -> None:

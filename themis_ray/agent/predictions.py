@@ -74,12 +74,16 @@ class PredictionErrors:
         )
 
     def __str__(self) -> str:
-        early = f"{self.stopped} trials ended earlier than expected" if self.stopped else ""
+        early = f"{_trials(self.stopped)} ended earlier than expected" if self.stopped else ""
         if not self.relative:
             return early
-        off = statistics.median(abs(error) for error in self.relative)
+        off = [abs(error) for error in self.relative]
         text = (
-            f"predicted finish times were off by {off:.0%} (median of {len(self.relative)} trials, "
-            f"at worst {max(abs(error) for error in self.relative):.0%})"
+            f"predicted finish times were off by {statistics.median(off):.0%} (median of "
+            f"{_trials(len(off))}, at worst {max(off):.0%})"
         )
         return f"{text}; {early}" if early else text
+
+
+def _trials(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count} trials"

@@ -34,14 +34,23 @@ class IterationTimer:
     Attributes:
         slowdown: Where measured placement slowdowns go, and where S(G) comes from.
         restart_s: Seconds from a group's grant to the first report, less one iteration.
+        first_s: A first iteration, which is often slow (caches, autotuning), as serial seconds:
+            it counts until there is another, so that trials whose leases are over after one
+            iteration are timed too.
     """
 
     slowdown: SlowdownTable
     restart_s: float = 5.0
+    first_s: float | None = None
     _serial: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _single: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _single_steps: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _placed: dict[Signature, deque[float]] = field(default_factory=dict)
+
+    def record_first(self, iter_s: float, signature: Signature) -> None:
+        """Take in the first iteration of a lease, as :meth:`record` does the others."""
+        if 0 < iter_s < float("inf"):
+            self.first_s = iter_s * max(1, sum(signature.parts)) / self.slowdown.s(signature)
 
     def record(self, iter_s: float, signature: Signature, step_s: float | None = None) -> None:
         """Take in one iteration.
@@ -70,7 +79,7 @@ class IterationTimer:
     def serial_iter_s(self) -> float | None:
         """The median; None before the first report."""
         times = self._single or self._serial
-        return statistics.median(times) if times else None
+        return statistics.median(times) if times else self.first_s
 
 
 @dataclass(slots=True)
