@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import logging
 import secrets
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +14,7 @@ from typing import Any
 import torch
 
 from ..core.slowdown import Signature
-from ..errors import CheckpointError, ConfigError, WorkerDiedError
+from ..errors import CheckpointError, ConfigError
 from ..profiling.skew import Skew
 from ..profiling.timers import IterationTimer, Timing
 from . import rendezvous
@@ -29,12 +27,12 @@ from .checkpoint import (
     write_payload,
 )
 from .placement import signature_of
-from .random_state import State
-from .replica import JobSpec, Replica, default_device
+from .rank_actor import write_parts
+from .ranks import Parts, Ranks
+from .replica import JobSpec
 from .saver import Saver
-from .snapshot import without
-from .storage import open_folder
-from .worker_group import WorkerGroup, current_lease, gpus_assigned
+from .storage import Folder, open_folder
+from .worker_group import leased_group
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +69,9 @@ class ElasticTrainer:
         step_fn: Takes the model and a batch, returns the mean loss over the batch.
         lr_scheduler_fn: Takes the optimiser, returns a scheduler that is advanced at each step.
         collate_fn: Makes a batch out of a list of examples.
+        loader_workers: Processes of each rank that load batches ahead of the training; with 0
+            the training loads its own. The examples and their random augmentations do not depend
+            on it. Ask for their CPUs in the trial's resources.
         seed: Seeds the weights, the order of the data and the random streams.
         deterministic: Use deterministic kernels and a fixed order of summation; process-wide.
         num_threads: torch threads of each process; by default 1 on a CPU.
@@ -103,6 +104,7 @@ class ElasticTrainer:
         step_fn: Callable[[Any, Any], Any] | None = None,
         lr_scheduler_fn: Callable[[Any], Any] | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        loader_workers: int = 0,
         seed: int = 0,
         deterministic: bool = False,
         num_threads: int | None = None,
@@ -127,6 +129,7 @@ class ElasticTrainer:
             global_batch=global_batch,
             lr_scheduler_fn=lr_scheduler_fn,
             collate_fn=collate_fn,
+            loader_workers=loader_workers,
             seed=seed,
             deterministic=deterministic,
             num_threads=num_threads,
@@ -135,35 +138,21 @@ class ElasticTrainer:
             compile=compile,
             comm_hook=comm_hook,
         )
-        if max_restarts < 0:
-            raise ConfigError(f"max_restarts must be 0 or greater, not {max_restarts}")
-        self._pick_port = pick_port
-        self._group: WorkerGroup | None = None
-        self._broken: str | None = None
-        self._restarts_left = self._max_restarts = max_restarts
-        self._memory, self._saver = memory, Saver()
-        lease = current_lease()
+        lease = leased_group()
         world = _processes(len(lease.bundle_specs) if lease else 1, global_batch, max_processes)
-        if lease is not None and world > 1:
-            self._start_group = partial(
-                WorkerGroup,
-                spec,
-                lease,
-                world,
-                start_timeout_s=start_timeout_s,
-                step_timeout_s=step_timeout_s,
-            )
-            # Started first: they import torch while this process builds its model.
-            self._group = self._start_group()
-        try:
-            self._replica = Replica(spec, 0, world, default_device(gpus_assigned()))
-        except BaseException:
-            self.close()
-            raise
+        self._memory, self._saver = memory, Saver()
+        self._ranks = Ranks(
+            spec,
+            lease,
+            world,
+            self._saver,
+            start_timeout_s=start_timeout_s,
+            step_timeout_s=step_timeout_s,
+            pick_port=pick_port,
+            max_restarts=max_restarts,
+        )
+        self._replica = self._ranks.replica
         self._placement = signature_of(lease, world)
-        self._random_states: list[State] = []
-        self._formed = False
-        self._attached = False
 
     @property
     def model(self) -> Any:
@@ -235,31 +224,11 @@ class ElasticTrainer:
         """Do some steps and return the loss over the global batch at each; see :meth:`run`."""
         if steps < 1:
             raise ConfigError(f"steps must be at least 1, not {steps}")
-        self._check()
-        if self._group is None:
-            return self._replica.train(steps)
-        target = self.step + steps
-        while True:
-            try:
-                # After a restart these are more steps than were asked for: some are done again.
-                return self._train_together(target - self.step)[-steps:]
-            except WorkerDiedError as error:
-                reason = str(error)
-            # Outside the handler: the error's traceback keeps the broken group's objects alive.
-            self._restart(reason)
-
-    def _train_together(self, steps: int) -> list[float]:
-        self._connect()
-        mine, others = self._together("train", (steps,), lambda b: self._replica.train(steps, b))
-        self._random_states = [state for _, state in others]
-        parts = [mine, *(losses for losses, _ in others)]
-        return [sum(step) for step in zip(*parts, strict=True)]
+        return self._ranks.train(steps)
 
     def state_dict(self) -> dict[str, Any]:
         """The job's state: model, optimiser, scheduler, position, and each rank's random state."""
-        self._check()
-        states = [self._replica.streams.state, *self._random_states]
-        return {**self._replica.state_dict(), "random": states}
+        return self._ranks.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state, which may have been saved with another number of processes.
@@ -267,19 +236,7 @@ class ElasticTrainer:
         Raises:
             CheckpointError: The state belongs to another job.
         """
-        self._check()
-        self._take_up(state)
-        # Of another history: not what a restart may go back to.
-        self._saver.newest = None
-
-    def _take_up(self, state: Mapping[str, Any]) -> None:
-        self._replica.load_state_dict(state)
-        if "random" not in state:
-            raise CheckpointError("the checkpoint is not one of this job: it has no random states")
-        saved = list(state["random"])
-        self._replica.continue_streams(saved[0])
-        self._random_states = saved[1 : self.processes]
-        self._attached = False
+        self._ranks.load_state_dict(state)
 
     def save(
         self,
@@ -304,27 +261,22 @@ class ElasticTrainer:
         Raises:
             CheckpointError: This one (or, without ``wait``, an earlier one) cannot be written.
         """
-        self._check()
-        step = self.step
-        if wait and not self._remembers:
+        whole = partial(
+            save_checkpoint, directory, step=self.step, keep=keep,
+            filesystem=filesystem, memory=self._memory,
+        )  # fmt: skip
+        if wait and not self._ranks.keep_snapshots:
             # One process and nothing to go back to: write it as it is, without a copy.
             self.flush()
-            save_checkpoint(
-                directory, self.state_dict(), step, keep, filesystem=filesystem, memory=self._memory
-            )
+            whole(state=self.state_dict())
             return
         state = self._saver.take(self.state_dict())
-        if sharded and self._group is not None and self._attached:
-            self._group.hold_parts()
-            taken = frozenset(path for part in self._replica.shards()[1:] for path in part)
-            part = without(state, taken)
-            job = partial(self._save_parts, part, directory, step, keep, filesystem)
-        else:
-            job = partial(
-                save_checkpoint, directory, state, step, keep,
-                filesystem=filesystem, memory=self._memory,
-            )  # fmt: skip
-        self._saver.write(job)
+        write = partial(whole, state=state)
+        parts = self._ranks.hold_parts(state, self._saver.slot) if sharded else None
+        if parts is not None:
+            folder = open_folder(directory, filesystem)
+            write = partial(self._write_parts, parts, folder, self.step, keep, write)
+        self._saver.write(write)
         if wait:
             self.flush()
 
@@ -344,14 +296,7 @@ class ElasticTrainer:
 
     def close(self) -> None:
         """Wait until all checkpoints are stored and end the other ranks. Ends the trainer's use."""
-        self._broken = self._broken or "the trainer is closed"
-        try:
-            self._saver.close()
-        except CheckpointError as error:
-            _log.warning("%s", error)
-        if self._group is not None:
-            self._group.close()
-            self._group = None
+        self._ranks.close("the trainer is closed")
 
     def __enter__(self) -> ElasticTrainer:
         return self
@@ -364,93 +309,19 @@ class ElasticTrainer:
     ) -> None:
         self.close()
 
-    def _check(self) -> None:
-        if self._broken is not None:
-            raise WorkerDiedError(
-                f"this trainer cannot go on ({self._broken}): make a new one and restore "
-                "the last checkpoint"
-            )
-
-    @property
-    def _remembers(self) -> bool:
-        """Whether a state to go back to is kept in memory."""
-        return self._group is not None and self._max_restarts > 0
-
-    def _connect(self) -> None:
-        """Form the process group at the first step; give the ranks a restored state."""
-        assert self._group is not None
-        if not self._formed:
-            with self._giving_up_on_error():
-                self._group.form(self.device, self._pick_port)
-            self._formed = True
-        if not self._attached:
-            states = [self._replica.streams.state, *self._random_states]
-            limit_s = self._group.start_timeout_s
-            self._together("attach", (states,), lambda _: self._replica.attach(), limit_s)
-            self._attached = True
-            if self._remembers and self._saver.newest is None:
-                self._saver.take(self.state_dict())
-
-    def _restart(self, reason: str) -> None:
-        """Start the ranks again in the same lease, from the newest snapshot."""
-        assert self._group is not None
-        if not self._group.worth_a_restart or self._restarts_left == 0:
-            before = self._max_restarts - self._restarts_left
-            text = f"{reason} ({before} restarts before)" if before else reason
-            self._give_up(text)
-            raise WorkerDiedError(text)
-        self._restarts_left -= 1
-        self._replica.detach()
-        self._formed = self._attached = False
-        newest = self._saver.newest
-        if newest is not None:
-            # A copy: optimisers go on in the tensors that they are given.
-            self._take_up(copy.deepcopy(newest))
-        _log.warning(
-            "%s: starting the ranks again in the same lease, from step %d (%d restarts left)",
-            reason, self.step, self._restarts_left,
-        )  # fmt: skip
-        self._group = self._start_group()
-
-    def _save_parts(
-        self, part: Any, directory: str | Path, step: int, keep: int, filesystem: Any
+    def _write_parts(
+        self, parts: Parts, folder: Folder, step: int, keep: int, whole: Callable[[], Path]
     ) -> Path:
         """Write this rank's part and have the others write theirs, then the manifest."""
-        group, token = self._group, secrets.token_hex(4)
-        if group is None:
-            raise CheckpointError(f"the trainer was closed before step {step} was written")
-        folder = open_folder(directory, filesystem)
+        token = secrets.token_hex(4)
         name = payload_name(step, token)
-        sums = write_payload(folder, name, part, self._memory)
-        others = group.write_parts(str(directory), filesystem, step, token)
-        return commit(folder, step, {name: sums, **others}, keep)
-
-    def _together(
-        self,
-        method: str,
-        arguments: tuple[Any, ...],
-        local: Callable[[Callable[[], None]], Any],
-        limit_s: float | None = None,
-    ) -> tuple[Any, list[Any]]:
-        assert self._group is not None
-        # On an error the ranks may have stopped at different steps.
-        with self._giving_up_on_error():
-            return self._group.alongside(method, arguments, local, limit_s)
-
-    @contextlib.contextmanager
-    def _giving_up_on_error(self) -> Iterator[None]:
-        """Only a lost rank leaves something to go on with; see :meth:`_restart`."""
+        sums = write_payload(folder, name, parts.mine, self._memory)
         try:
-            yield
-        except WorkerDiedError:
-            raise
-        except BaseException as error:
-            self._give_up(str(error) or type(error).__name__)
-            raise
-
-    def _give_up(self, reason: str) -> None:
-        self._broken = reason
-        self.close()
+            others = write_parts(parts.holders, parts.slot, folder, step, token)
+        except CheckpointError as error:
+            _log.warning("%s; rank 0 writes all of it", error)
+            return whole()
+        return commit(folder, step, {name: sums, **others}, keep)
 
 
 class _StepWithLoss:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..live.client import ACTOR_NAME, NAMESPACE
@@ -69,6 +69,9 @@ class Keeper:
             except ValueError:
                 ray.kill(self._myself)
                 return
+            except RayError as error:
+                # The cluster's head may be restarting.
+                _log.info("cannot look for %s: %s", self._guardian, error)
 
 
 class NodeMemory:
@@ -86,7 +89,7 @@ class NodeMemory:
 
         The writer may be killed right after this, as at a lease's end, and its objects with it.
         """
-        with contextlib.suppress(RayError, GetTimeoutError):
+        with contextlib.suppress(RayError):
             kept = self._keeper.put.remote(name, np.frombuffer(payload, dtype=np.uint8))
             ray.get(kept, timeout=_ANSWER_S)
 
@@ -99,7 +102,7 @@ class NodeMemory:
         try:
             found = ray.get(self._keeper.get.remote(name), timeout=_ANSWER_S)
             return ray.get(found[0], timeout=_ANSWER_S) if found else None
-        except (RayError, GetTimeoutError) as error:
+        except RayError as error:
             _log.info("no answer from this node's memory of checkpoints: %s", error)
             return None
 

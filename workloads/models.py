@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,8 @@ _SMALLEST = {"inception": 75, "alexnet": 63, "maxvit": 224}
 
 _DEFAULT_SMALLEST = 32
 
-_WITH_AUXILIARY_HEAD = ("inception_v3", "googlenet")
+_AUXILIARY = {"inception_v3": (299, 0.4), "googlenet": (_DEFAULT_SMALLEST, 0.3)}
+"""Models with auxiliary heads: the least image side, and the published weight of their losses."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,15 @@ class ModelSpec:
             (32, Inception v3 75, AlexNet 63).
         width: Hidden width of the classifier of VGG and AlexNet. 4096 is the published model: with
             10 classes VGG16's checkpoint has 1.07 GB with momentum; with 256 it has 170 MB.
+        auxiliary: Build the auxiliary heads of Inception v3 or GoogLeNet. In training such a model
+            returns their outputs as well: use :meth:`loss`.
     """
 
     name: str
     num_classes: int = 10
     image_size: int | None = None
     width: int | None = None
+    auxiliary: bool = False
 
     def __post_init__(self) -> None:
         known = model_names()
@@ -60,6 +65,12 @@ class ModelSpec:
                 f"width={self.width} does not fit {self.name}: it is the hidden width (>= 1) of "
                 "the classifier of VGG and AlexNet; leave it out for other models"
             )
+        if self.auxiliary and not has_auxiliary(self.name, self.side):
+            known_models = " and ".join(f"{k} (from {v[0]} pixels)" for k, v in _AUXILIARY.items())
+            raise ConfigError(
+                f"{self.name} has no auxiliary heads at {self.side}x{self.side} pixels: only "
+                f"{known_models} have; leave auxiliary out"
+            )
 
     @property
     def side(self) -> int:
@@ -69,15 +80,31 @@ class ModelSpec:
     def build(self) -> Any:
         """Build the model with fresh weights, drawn from torch's global random state."""
         options: dict[str, Any] = {"num_classes": self.num_classes}
-        if self.name in _WITH_AUXILIARY_HEAD:
-            # The auxiliary heads need images of 224 pixels and more, and return tuples.
-            options |= {"aux_logits": False, "init_weights": True}
+        if self.name in _AUXILIARY:
+            options |= {"aux_logits": self.auxiliary, "init_weights": True}
         if self.name.startswith("vit_"):
             options["image_size"] = self.side
         model = torchvision.models.get_model(self.name, weights=None, **options)
         if self.width is not None:
             _narrow_head(model, self.width)
         return model
+
+    def loss(self, outputs: Any, targets: Any) -> Any:
+        """Cross entropy; each auxiliary head's counts with its published weight."""
+        cross_entropy = torch.nn.functional.cross_entropy
+        if isinstance(outputs, torch.Tensor):
+            return cross_entropy(outputs, targets)
+        logits, *heads = outputs
+        _, weight = _AUXILIARY[self.name]
+        return cross_entropy(logits, targets) + weight * sum(
+            cross_entropy(head, targets) for head in heads
+        )
+
+
+def has_auxiliary(name: str, side: int) -> bool:
+    """Whether a model can have auxiliary heads with images of this side in pixels."""
+    least, _ = _AUXILIARY.get(name, (math.inf, 0.0))
+    return side >= least
 
 
 def model_names() -> list[str]:

@@ -45,14 +45,34 @@ def seeded(*entropy: int) -> State:
     """The state of generators freshly seeded from some numbers; the global ones are untouched."""
     before = capture()
     try:
-        # Mixed rather than added, so that (seed 1, rank 0) and (seed 0, rank 1) differ.
-        words = np.random.SeedSequence(entropy).generate_state(3)
-        random.seed(int(words[0]))
-        np.random.seed(int(words[1]))
-        torch.manual_seed(int(words[2]))
+        words = reseed(*entropy)
+        # The GPU's generator as well.
+        torch.manual_seed(words[2])
         return capture()
     finally:
         apply(before)
+
+
+def reseed(*entropy: int) -> list[int]:
+    """Seed the CPU's global generators from some numbers; returns the three seeds made of them."""
+    # Mixed rather than added, so that (seed 1, rank 0) and (seed 0, rank 1) differ.
+    words = [int(word) for word in np.random.SeedSequence(entropy).generate_state(3)]
+    random.seed(words[0])
+    np.random.seed(words[1])
+    torch.default_generator.manual_seed(words[2])
+    return words
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Put the CPU's global generators back at the end to where they were."""
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])
 
 
 class RandomStreams:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..errors import CheckpointError, ConfigError
 from ..profiling.skew import ExchangeWatch, Skew, of_parameters
 from ..profiling.timers import IterationTimer
 from . import random_state, rendezvous
+from .loader import Loader
 from .random_state import RandomStreams
 from .sampler import ElasticSampler
 from .snapshot import Path, deal, tensors_of
@@ -37,6 +38,7 @@ class JobSpec:
         global_batch: Examples in one step over all processes.
         lr_scheduler_fn: Takes the optimiser, returns a scheduler that is advanced at every step.
         collate_fn: Makes a batch out of a list of examples.
+        loader_workers: Processes of each rank that load batches ahead; 0 for none.
         seed: Seeds the weights, the order of the data and the random streams.
         deterministic: Use deterministic kernels and a fixed order of summation, even if slower.
         num_threads: torch threads of each process; ``None`` means 1 on a CPU.
@@ -53,6 +55,7 @@ class JobSpec:
     global_batch: int
     lr_scheduler_fn: Callable[[Any], Any] | None = None
     collate_fn: Callable[[list[Any]], Any] | None = None
+    loader_workers: int = 0
     seed: int = 0
     deterministic: bool = False
     num_threads: int | None = None
@@ -66,6 +69,8 @@ class JobSpec:
             raise ConfigError(f"seed must be 0 or greater, not {self.seed}")
         if self.amp is not None and self.amp not in AMP_TYPES:
             raise ConfigError(f"amp must be None, 'bf16' or 'fp16', not {self.amp!r}")
+        if self.loader_workers < 0:
+            raise ConfigError(f"loader_workers must be 0 or greater, not {self.loader_workers}")
         if self.num_threads is not None and self.num_threads < 1:
             raise ConfigError(f"num_threads must be at least 1, not {self.num_threads}")
 
@@ -92,11 +97,20 @@ class Replica:
         on_gpu = device.type == "cuda"
         self._amp = AMP_TYPES[spec.amp] if spec.amp and on_gpu else None
         self._scaler = self._new_scaler()
-        self.dataset = _resolve(spec.dataset)
-        self.sampler = ElasticSampler(len(self.dataset), spec.global_batch, spec.seed)
+        dataset = _load(spec.dataset)
+        self.sampler = ElasticSampler(len(dataset), spec.global_batch, spec.seed)
+        self._loader = Loader(
+            dataset,
+            spec.collate_fn or torch.utils.data.default_collate,
+            self.sampler,
+            rank,
+            world,
+            smallest=2 if _has_local_batch_norm(self.model) else 1,
+            workers=spec.loader_workers,
+            pin=on_gpu,
+        )
         self.timer = IterationTimer(device)
         self._watch = ExchangeWatch(spec.comm_hook)
-        self._smallest_shard = 2 if _has_local_batch_norm(self.model) else 1
         self._runner = self._bare_runner()
 
     def _bare_runner(self) -> Any:
@@ -112,6 +126,10 @@ class Replica:
         self.optimizer.zero_grad(set_to_none=True)
         # The old wrapper's hooks on the gradients go with it, and it is in a reference cycle.
         gc.collect()
+
+    def close(self) -> None:
+        """End the processes that load data."""
+        self._loader.close()
 
     def attach(self) -> None:
         """Take rank 0's weights and optimiser state; every rank calls this at once."""
@@ -164,30 +182,24 @@ class Replica:
         return [float(loss) for loss in losses]
 
     def _step(self) -> Any:
-        sampler = self.sampler
-        shard = sampler.shard(sampler.step, self.rank, self.world, self._smallest_shard)
-        batch = _to(self._fetch([int(i) for i in shard.indices]), self.device)
+        loaded, weight = self._loader.batch(self.sampler.step)
+        batch = _to(loaded, self.device)
         self.optimizer.zero_grad(set_to_none=True)
         with self._precision():
             loss = self.spec.step_fn(self._runner, batch)
         # DDP averages over ranks; the factor turns that into the mean over the global batch.
-        self._scaler.scale(loss * (shard.weight * self.world)).backward()
+        self._scaler.scale(loss * (weight * self.world)).backward()
         self._scaler.step(self.optimizer)
         self._scaler.update()
         if self.scheduler is not None:
             self.scheduler.step()
-        sampler.step += 1
-        return loss.detach() * shard.weight
+        self.sampler.step += 1
+        return loss.detach() * weight
 
     def _precision(self) -> Any:
         if self._amp is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=self._amp)
-
-    def _fetch(self, indices: Sequence[int]) -> Any:
-        several = getattr(self.dataset, "__getitems__", None)
-        examples = several(indices) if several else [self.dataset[i] for i in indices]
-        return (self.spec.collate_fn or torch.utils.data.default_collate)(examples)
 
     def _progress(self) -> dict[str, Any]:
         """What the optimiser side of a job consists of."""
@@ -246,13 +258,6 @@ class Replica:
         self.streams.state = dict(saved or fresh or {})
 
 
-def default_device(gpus_assigned: bool) -> Any:
-    """The GPU that this process was given, else the CPU."""
-    if gpus_assigned and torch.cuda.is_available():
-        return torch.device("cuda", 0)
-    return torch.device("cpu")
-
-
 def _configure_process(spec: JobSpec, device: Any) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -286,9 +291,22 @@ def _has_local_batch_norm(model: Any) -> bool:
     return any(isinstance(m, kinds) and not isinstance(m, shared) for m in model.modules())
 
 
-def _resolve(dataset: Any) -> Any:
+def _load(dataset: Any) -> Any:
+    """The map-style data set that a job was given, or was given a factory of.
+
+    Raises:
+        ConfigError: It is of another kind.
+    """
     is_factory = isinstance(dataset, type) or not hasattr(dataset, "__getitem__")
-    return dataset() if is_factory else dataset
+    loaded = dataset() if is_factory else dataset
+    indexed = hasattr(loaded, "__len__") and hasattr(loaded, "__getitem__")
+    if not indexed or isinstance(loaded, torch.utils.data.IterableDataset):
+        raise ConfigError(
+            f"the data set is a {type(loaded).__name__}, which has no length or cannot be indexed: "
+            "give a map-style one (__len__ and __getitem__), whose order can be the same for "
+            "any number of processes"
+        )
+    return loaded
 
 
 def _to(batch: Any, device: Any) -> Any:
@@ -297,6 +315,9 @@ def _to(batch: Any, device: Any) -> Any:
         return batch.to(device, non_blocking=True)
     if isinstance(batch, Mapping):
         return {key: _to(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(_to(value, device) for value in batch))
     if isinstance(batch, (list, tuple)):
         return type(batch)(_to(value, device) for value in batch)
-    return batch
+    # Batches with a class of their own, such as graphs, know how to move.
+    return batch.to(device) if hasattr(batch, "to") else batch

@@ -23,7 +23,7 @@ class Saver:
     def __init__(self) -> None:
         self._buffers: list[Any] = [None] * _BUFFERS
         self._writes: list[Future[Path] | None] = [None] * _BUFFERS
-        self._turn = 0
+        self._slot = 0
         self._thread: ThreadPoolExecutor | None = None
         self.newest: Mapping[str, Any] | None = None
 
@@ -33,23 +33,23 @@ class Saver:
         Raises:
             CheckpointError: What was in the buffer could not be written.
         """
-        turn = (self._turn + 1) % _BUFFERS
-        self._wait_for(turn)
-        self._turn = turn
-        self._buffers[turn] = snapshot(state, self._buffers[turn])
-        self.newest = self._buffers[turn]
+        slot = (self._slot + 1) % _BUFFERS
+        self._wait_for(slot)
+        self._slot = slot
+        self._buffers[slot] = snapshot(state, self._buffers[slot])
+        self.newest = self._buffers[slot]
         return self.newest
 
     def write(self, job: Callable[[], Path]) -> None:
         """Have the thread run ``job``, which writes the newest snapshot; does not wait."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="themis-checkpoint")
-        self._writes[self._turn] = self._thread.submit(job)
+        self._writes[self._slot] = self._thread.submit(job)
 
     @property
-    def writing(self) -> bool:
-        """Whether some snapshot is not written yet."""
-        return any(write is not None and not write.done() for write in self._writes)
+    def slot(self) -> int:
+        """The buffer of the newest snapshot; its number comes again when that is written."""
+        return self._slot
 
     def flush(self) -> None:
         """Wait until all snapshots are written.
@@ -57,8 +57,8 @@ class Saver:
         Raises:
             CheckpointError: One could not be written.
         """
-        for turn in range(_BUFFERS):
-            self._wait_for(turn)
+        for slot in range(_BUFFERS):
+            self._wait_for(slot)
 
     def close(self) -> None:
         """Wait until all is written, end the thread, free the buffers.
@@ -75,8 +75,8 @@ class Saver:
             self._buffers = [None] * _BUFFERS
             self.newest = None
 
-    def _wait_for(self, turn: int) -> None:
-        write, self._writes[turn] = self._writes[turn], None
+    def _wait_for(self, slot: int) -> None:
+        write, self._writes[slot] = self._writes[slot], None
         if write is None:
             return
         try:

@@ -20,7 +20,7 @@ from ..profiling.sampler import Sampler
 from .data import DatasetSpec
 from .elastic import ElasticTrainer
 from .memory import node_memory
-from .models import ModelSpec
+from .models import ModelSpec, has_auxiliary
 from .tune_loop import measurements, report_and_save, train_until_report
 
 
@@ -42,6 +42,10 @@ class ClassifierConfig:
         data_dir: Where ``cifar10`` or ``imagefolder`` lie, on every node.
         num_classes: Outputs of the model; by default the classes of the data set.
         width: Hidden width of the classifier of VGG and AlexNet.
+        auxiliary: Train the auxiliary heads of Inception v3 or GoogLeNet too, whose losses are
+            part of ``loss`` then; by default where the images are large enough (299 pixels for
+            Inception v3).
+        loader_workers: Processes of each rank that load images ahead.
         keep_in_memory: Keep checkpoints in the node's memory as well, see
             :func:`~themis_ray.workloads.memory.node_memory`.
         eval_examples: Held-out images that ``accuracy`` is measured on at each report.
@@ -62,6 +66,8 @@ class ClassifierConfig:
     data_dir: str | None = None
     num_classes: int | None = None
     width: int | None = None
+    auxiliary: bool | None = None
+    loader_workers: int = 0
     keep_in_memory: bool = False
     eval_examples: int = 32
     seed: int = 0
@@ -115,7 +121,8 @@ class ClassifierJob:
         size = ModelSpec(c.model, 1, c.image_size).side
         data = DatasetSpec(c.dataset, size, c.data_dir)
         classes = c.num_classes or data.count_classes()
-        model = ModelSpec(c.model, classes, size, c.width)
+        auxiliary = has_auxiliary(c.model, size) if c.auxiliary is None else c.auxiliary
+        model = ModelSpec(c.model, classes, size, c.width, auxiliary)
         self._settings = {"lr": c.lr, "momentum": c.momentum, "weight_decay": c.weight_decay}
         self._checkpoint_step = 0
         self._held_out = _held_out_slice(data, c.eval_examples)
@@ -123,7 +130,9 @@ class ClassifierJob:
             model.build,
             partial(torch.optim.SGD, **self._settings),
             data.load,
+            model.loss,
             global_batch=c.global_batch,
+            loader_workers=c.loader_workers,
             seed=c.seed,
             deterministic=c.deterministic,
             num_threads=c.num_threads,

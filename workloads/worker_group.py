@@ -26,82 +26,21 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from ..errors import CheckpointError, WorkerDiedError
+from ..errors import WorkerDiedError
 from . import rendezvous
-from .checkpoint import Sums, payload_name, write_payload
-from .random_state import State
-from .replica import JobSpec, Replica, default_device
-from .snapshot import snapshot, tensors_of
-from .storage import open_folder
+from .rank_actor import RankActor
+from .replica import JobSpec
 
 _POLL_S = 0.25
 _CONFIRM_S = 5.0
 """How long to wait for Ray to say which rank died once a connection broke, in seconds."""
 
 
-def current_lease() -> PlacementGroup | None:
+def leased_group() -> PlacementGroup | None:
     """The placement group this process runs in, if any. Never starts Ray."""
     if not ray.is_initialized():
         return None
     return ray.util.get_current_placement_group()
-
-
-def gpus_assigned() -> bool:
-    """Whether this process may use a GPU.
-
-    A Ray worker without a GPU of its own sees every GPU of the machine, and must leave them alone.
-    """
-    if not ray.is_initialized():
-        return True
-    context = ray.get_runtime_context()
-    if context.get_actor_id() is None and context.get_task_id() is None:
-        return True
-    return bool(ray.get_gpu_ids())
-
-
-class RankActor:
-    """The process of one rank other than 0."""
-
-    def __init__(self) -> None:
-        self._parts: list[Any] = [None, None]
-        self._turn = 0
-
-    def prepare(self, spec: JobSpec, rank: int, world: int) -> tuple[int, str]:
-        """Import, build the replica, and say which process on which node this is."""
-        self._replica = Replica(spec, rank, world, default_device(gpus_assigned()))
-        return os.getpid(), ray.get_runtime_context().get_node_id()
-
-    def join(self, host: str, port: int, start_timeout_s: float, step_timeout_s: float) -> None:
-        """Enter the process group."""
-        replica = self._replica
-        rendezvous.use_interface_of(ray.util.get_node_ip_address())
-        store = rendezvous.connect_store(host, port, start_timeout_s)
-        rendezvous.join(store, replica.rank, replica.world, replica.device, step_timeout_s)
-
-    def attach(self, random_states: list[State]) -> None:
-        """Take rank 0's state, together with all ranks."""
-        replica = self._replica
-        replica.attach()
-        mine = random_states[replica.rank] if replica.rank < len(random_states) else None
-        replica.continue_streams(mine)
-
-    def train(self, steps: int) -> tuple[list[float], State]:
-        """Do some steps, together with all ranks; return losses and the new random state."""
-        losses = self._replica.train(steps)
-        return losses, self._replica.streams.state
-
-    def hold_part(self) -> None:
-        """Copy this rank's part of the state into the CPU's memory, before training goes on."""
-        replica = self._replica
-        tensors = dict(tensors_of(replica.state_dict()))
-        mine = [[list(path), tensors[path]] for path in replica.shards()[replica.rank]]
-        self._turn = 1 - self._turn
-        self._parts[self._turn] = snapshot(mine, self._parts[self._turn])
-
-    @ray.method(concurrency_group="checkpoint")  # type: ignore[untyped-decorator]  # ray is untyped
-    def write_part(self, directory: str, filesystem: Any, name: str) -> Sums:
-        """Write the part held last, beside the training; returns its length and CRC-32."""
-        return write_payload(open_folder(directory, filesystem), name, self._parts[self._turn])
 
 
 @dataclass(frozen=True)
@@ -270,32 +209,15 @@ class WorkerGroup:
             "continue from the last checkpoint"
         )
 
-    def hold_parts(self) -> None:
-        """Have every rank copy its part of the state, see :meth:`RankActor.hold_part`."""
-        refs = [worker.actor.hold_part.remote() for worker in self._workers]
-        self._collect(refs, self._step_timeout_s, "copy of the state")
+    def hold_parts(self, slot: int) -> dict[int, Any]:
+        """Have every rank copy its part of the state, see :meth:`RankActor.hold_part`.
 
-    def write_parts(
-        self, directory: str, filesystem: Any, step: int, token: str
-    ) -> dict[str, Sums]:
-        """Have every rank write its part; called by the checkpoint's thread.
-
-        Raises:
-            CheckpointError: A part was not written.
+        Returns:
+            The actor of each rank, for :func:`write_parts`.
         """
-        names = [payload_name(step, token, worker.rank) for worker in self._workers]
-        try:
-            sums = ray.get(
-                [
-                    worker.actor.write_part.remote(directory, filesystem, name)
-                    for worker, name in zip(self._workers, names, strict=True)
-                ]
-            )
-        except RayError as error:
-            raise CheckpointError(
-                f"a rank did not write its part of step {step}: {error}"
-            ) from error
-        return dict(zip(names, sums, strict=True))
+        refs = [worker.actor.hold_part.remote(slot) for worker in self._workers]
+        self._collect(refs, self._step_timeout_s, "copy of the state")
+        return {worker.rank: worker.actor for worker in self._workers}
 
     def _break_off(self) -> None:
         """Called by the watch's thread while this process may be blocked in a collective."""
