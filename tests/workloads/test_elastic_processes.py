@@ -107,6 +107,29 @@ def test_each_rank_writes_its_part_of_a_checkpoint(lease: Grant, tmp_path: Path)
         alone.run(1)
 
 
+def test_parts_of_two_checkpoints_are_not_mixed(lease: Grant, tmp_path: Path) -> None:
+    trial = jobs.start_trial(lease(2))
+    expected = call(trial, jobs.save_twice_at_once, str(tmp_path))
+    newest = load_checkpoint(tmp_path)
+    assert newest.step == 3
+    newest.path.unlink()
+    for loaded, weights in zip((load_checkpoint(tmp_path), newest), expected, strict=True):
+        assert jobs.same_bits(dict(loaded.state["model"]), weights)
+
+
+def test_the_part_of_a_lost_rank_is_written_for_it(lease: Grant, tmp_path: Path) -> None:
+    trial = jobs.start_trial(lease(2))
+    pid_file, folder = tmp_path / "pid", tmp_path / "checkpoints"
+    step, saved = call(trial, jobs.lose_a_rank_that_holds_a_part, str(pid_file), str(folder))
+    await_death(int(pid_file.read_text()))
+    assert step == 2 * jobs.STEPS
+    loaded = load_checkpoint(folder)
+    assert loaded.step == jobs.STEPS
+    assert jobs.same_bits(dict(loaded.state["model"]), saved)
+    with jobs.make_trainer(model=jobs.rich_model, step_fn=jobs.single_precision) as alone:
+        assert alone.restore(folder) == jobs.STEPS
+
+
 def test_ten_random_leases_change_nothing(lease: Grant, tmp_path: Path) -> None:
     """Same steps, same data order, same losses as in one undisturbed process."""
     trial = jobs.start_trial(lease(4))

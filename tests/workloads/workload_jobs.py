@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from themis_ray.errors import WorkerDiedError
-from themis_ray.workloads import ElasticTrainer
+from themis_ray.workloads import ElasticTrainer, elastic
 
 EXAMPLES = 22
 GLOBAL_BATCH = 7
@@ -250,6 +252,70 @@ def save_in_parts(k: int, folder: str) -> dict[str, Any]:
         trainer.save(folder, wait=False, sharded=True)
         trainer.run(1)
     return expected
+
+
+@contextmanager
+def rank_0_writes_later() -> Iterator[threading.Event]:
+    """Until the event is set, this process does not write its part of a checkpoint."""
+    gate, at_once = threading.Event(), elastic.write_payload
+
+    def later(*arguments: Any) -> Any:
+        assert gate.wait(60)
+        return at_once(*arguments)
+
+    elastic.write_payload = later
+    try:
+        yield gate
+    finally:
+        elastic.write_payload = at_once
+
+
+def save_twice_at_once(folder: str) -> list[dict[str, Any]]:
+    """Two checkpoints in parts, the second begun before the first is written."""
+    states = []
+    with make_trainer(model=rich_model, step_fn=single_precision) as trainer:
+        trainer.run(1)
+        with rank_0_writes_later() as gate:
+            for _ in range(2):
+                trainer.run(1)
+                states.append(weights(trainer))
+                trainer.save(folder, wait=False, sharded=True)
+            gate.set()
+            trainer.flush()
+    return states
+
+
+def lose_a_rank_that_holds_a_part(pid_file: str, folder: str) -> tuple[int, dict[str, Any]]:
+    """Rank 1 is killed after it has copied its part, and before it is asked to write it."""
+    fatal = FatalOnce(KILL, pid_file, after=30)
+    with make_trainer(**RICH, dataset=fatal, step_timeout_s=10.0) as trainer:
+        trainer.run(STEPS)
+        with rank_0_writes_later() as gate:
+            saved = weights(trainer)
+            trainer.save(folder, wait=False, sharded=True)
+            trainer.run(STEPS)
+            gate.set()
+            trainer.flush()
+        return trainer.step, saved
+
+
+def train_with_loaders(k: int, workers: int, folder: str) -> tuple[list[float], list[float]]:
+    """Train, save, train; the losses before and after the save."""
+    with make_trainer(max_processes=k, deterministic=True, loader_workers=workers) as trainer:
+        before = trainer.run_losses(STEPS)
+        trainer.save(folder)
+        return before, trainer.run_losses(STEPS)
+
+
+def start_loading() -> int:
+    """Train a bit and leave it at that, with everything running; return the process."""
+    global _running
+    _running = make_trainer(max_processes=1, loader_workers=2)
+    _running.run(1)
+    return os.getpid()
+
+
+_running: ElasticTrainer | None = None
 
 
 def train_one_lease(k: int, steps: int, folder: str) -> list[float]:
