@@ -117,6 +117,42 @@ def test_a_file_of_something_else_is_not_overwritten(asked: list[Any], tmp_path:
     assert file.read_text() == "mine: 1\n"
 
 
+def test_a_file_that_could_not_be_written_is_found_before_the_measuring(
+    asked: list[Any], tmp_path: Path
+) -> None:
+    result = run("vgg16", "--output", str(tmp_path / "no" / "p.yaml"))
+    assert result.exit_code == 2
+    assert "p.yaml: it cannot be written" in result.output
+    assert asked == []
+
+
+def test_a_busy_cluster_leaves_the_file_as_it_was(
+    asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiler, "look_around", lambda: profiler.ClusterFound("GPU", (), {}))
+    file = tmp_path / "p.yaml"
+    file.write_text(yaml.safe_dump({"format": 1, "models": {"vgg16": {"skew": 0.1}}}))
+    before = file.read_text()
+    result = run("vgg16", "--gpus", "1,2", "--output", str(file))
+    assert result.exit_code == 1
+    assert "free GPUs: none" in result.output
+    assert "nothing could be measured" in result.output
+    assert "2 GPUs: the cluster has none free" in result.output
+    assert file.read_text() == before
+
+
+def test_a_model_too_large_for_one_gpu(
+    asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [Measured(Signature((2,), Level.SLOT), 0.5, 0.01, 3)]
+    found = ModelProfile(measured=with_slowdowns(times), settings={"device": "cpu"})
+    monkeypatch.setattr(profiler, "profile_model", lambda *_: found)
+    result = run("vgg16", "--output", str(tmp_path / "p.yaml"))
+    assert result.exit_code == 0, result.output
+    assert "S(G) is relative to 2 GPUs" in result.output
+    assert "share its cores" in result.output
+
+
 def test_what_is_measured_of_one_gpu_has_no_prior() -> None:
     assert command.priors(Signature((1,), Level.SLOT), 0.5) == ("1", "1")
     assert command.priors(Signature((2,), Level.RACK), None) == ("1.1", "")

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -48,7 +49,7 @@ def test_nvlink_pairs_across_two_sockets(machine: m.Machine) -> None:
     assert found.gpus[0].bus_id == "00000000:10:00.0"
     assert found.link(1, 0) is found.link(2, 3) is Link.NVLINK
     assert found.link(1, 2) is Link.SYSTEM
-    assert found.machine("m0").slots == 2
+    assert found.slots == 2
     assert found.notes == ()
 
 
@@ -90,6 +91,19 @@ def test_every_counter_in_its_unit(machine: m.Machine) -> None:
     assert second.nvlink_tx_bytes - first.nvlink_tx_bytes == 10 * 1024
 
 
+def counted(monkeypatch: pytest.MonkeyPatch, function: str) -> list[Any]:
+    """Every call of one of pynvml's functions from now on."""
+    calls: list[Any] = []
+    real = getattr(pynvml, function)
+
+    def ask(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(pynvml, function, ask)
+    return calls
+
+
 @pytest.mark.parametrize(
     ("function", "fields"),
     [
@@ -105,12 +119,14 @@ def test_every_counter_in_its_unit(machine: m.Machine) -> None:
 @pytest.mark.parametrize("code", [m.NO_PERMISSION, m.NOT_SUPPORTED, m.NO_FUNCTION])
 def test_what_is_refused_is_none_and_said_once(
     machine: m.Machine,
+    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     function: str,
     fields: list[str],
     code: int,
 ) -> None:
     machine([*PAIR, *COUNTERS, m.fail(function, code)])
+    asked = counted(monkeypatch, function)
     with Nvml() as nvml, caplog.at_level(logging.WARNING):
         devices = nvml.devices()
         samples = [nvml.sample(device) for device in devices * 3]
@@ -120,6 +136,19 @@ def test_what_is_refused_is_none_and_said_once(
     assert len(notes) == 1
     assert "of GPU 0, 1 cannot be read: " in notes[0]
     assert len(caplog.records) == 1
+    assert len(asked) == 2  # of each GPU once
+
+
+@pytest.mark.parametrize("code", [m.NO_PERMISSION, m.NOT_SUPPORTED])
+def test_throttling_that_is_refused_is_not_asked_for_by_its_old_name(
+    machine: m.Machine, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    machine([*PAIR, m.fail("nvmlDeviceGetCurrentClocksEventReasons", code)])
+    asked = counted(monkeypatch, "nvmlDeviceGetCurrentClocksThrottleReasons")
+    with Nvml() as nvml:
+        assert nvml.sample(nvml.devices()[0]).throttled is None
+        assert len(nvml.notes) == 1
+    assert asked == []
 
 
 def test_a_failure_that_passes_is_asked_again(machine: m.Machine) -> None:
@@ -226,6 +255,29 @@ def test_mig_instances(machine: m.Machine) -> None:
     assert sliced.instances[0].memory_bytes == (1 << 34) // 7
     assert (sample.utilisation, sample.memory_bytes) == (None, 5000)
     assert notes == ("utilisation of GPU 0 MIG 1 cannot be read: Not Supported",)
+
+
+def test_mig_instances_that_may_not_be_seen(
+    machine: m.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = m.fail("nvmlDeviceGetMigDeviceHandleByIndex", m.NO_PERMISSION)
+    machine([*m.gpus(1), "mig 0 2", refused])
+    asked = counted(monkeypatch, "nvmlDeviceGetMigDeviceHandleByIndex")
+    with Nvml() as nvml:
+        (found,) = nvml.topology().gpus
+        assert (found.mig, found.instances) == (True, ())
+        assert nvml.notes == ("MIG instances of GPU 0 cannot be read: Insufficient Permissions",)
+    assert len(asked) == 1
+
+
+def test_whether_mig_is_on_is_not_asked_for_again(
+    machine: m.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine([*m.gpus(1), m.fail("nvmlDeviceGetMigMode", m.NO_PERMISSION)])
+    asked = counted(monkeypatch, "nvmlDeviceGetMigMode")
+    with Nvml() as nvml:
+        assert nvml.topology().gpus[0].mig is None
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

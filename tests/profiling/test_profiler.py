@@ -52,7 +52,7 @@ def test_a_slow_link_between_nodes_shows_up(two_racks: Any) -> None:
     found = profile_model(job, [1, 2], cluster, on_steps)
     assert told == {"1": 2, "2": 2, "1+1/cluster": 2}
     assert found.not_measured == [
-        "2 GPUs on two machines of a rack: no two such machines have 1 free each"
+        "2 GPUs on two machines of a rack: no rack has two machines with any free"
     ]
     by_placement = {m.placement: m for m in found.measured}
     assert {name: m.iterations for name, m in by_placement.items()} == told

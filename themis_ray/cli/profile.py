@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,11 +13,12 @@ import typer
 from themis_ray.cli.options import AddressOption, JsonOption
 from themis_ray.cli.output import number, print_json
 from themis_ray.core.slowdown import PRIORS, Signature, skewed_priors
-from themis_ray.errors import InvalidInputError
+from themis_ray.errors import ConfigError, InvalidInputError, ThemisError
 
 if TYPE_CHECKING:
     from themis_ray.profiling.placements import Placement
     from themis_ray.profiling.profile_file import ModelProfile
+    from themis_ray.profiling.profiler import ClusterFound
 
 OnSteps = Callable[["Placement", int], None]
 
@@ -54,22 +57,26 @@ def profile(
     Only GPUs that are free now are used. The file is what `themis simulate --profiles` and
     ThemisScheduler(profiles=...) read.
     """
-    from themis_ray.profiling.profile_file import load_profiles, save_profile
+    from themis_ray.profiling.profile_file import save_profile
     from themis_ray.profiling.profiler import ProfileJob, look_around, profile_model
 
     counts = _counts(gpus)
     config = _config(model, batch, image_size, width, amp)
-    file = output or f"{model}.profile.yaml"
-    if _exists(file):
-        load_profiles(file)  # a wrong file is found before the measuring
+    file = Path(output or f"{model}.profile.yaml")
+    _check_file(file)
     with _connected(num_gpus, address):
         cluster = look_around()
+        if not json_:
+            _print_cluster(cluster)
         job = ProfileJob(config, iterations, warmup)
         with _bar(iterations, quiet=json_) as on_steps:
             found = profile_model(job, counts, cluster, on_steps)
+    if not found.measured:
+        reasons = "".join(f"\n  {line}" for line in found.not_measured)
+        raise ThemisError(f"{model}: nothing could be measured, and {file} is as it was:{reasons}")
     save_profile(file, model, found)
     if json_:
-        print_json({"model": model, "file": file, **found.model_dump(mode="json")})
+        print_json({"model": model, "file": str(file), **found.model_dump(mode="json")})
     else:
         _print(model, file, found)
 
@@ -97,10 +104,14 @@ def _config(
     return {**config, **{name: value for name, value in optional.items() if value is not None}}
 
 
-def _exists(file: str) -> bool:
-    from pathlib import Path
+def _check_file(file: Path) -> None:
+    """Find before the measuring that the result could not be kept."""
+    from themis_ray.profiling.profile_file import load_profiles
 
-    return Path(file).exists()
+    if file.exists():
+        load_profiles(file)
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError(f"--output {file}: it cannot be written; name a file in another folder")
 
 
 @contextmanager
@@ -136,15 +147,28 @@ def _bar(iterations: int, *, quiet: bool) -> Iterator[OnSteps]:
         tasks: dict[str, Any] = {}
 
         def on_steps(placement: Placement, steps: int) -> None:
-            name = str(placement.signature)
+            name = f"on {placement.signature}"
             if name not in tasks:
-                tasks[name] = progress.add_task(f"{name} GPUs", total=iterations)
-            progress.advance(tasks[name], steps)
+                tasks[name] = progress.add_task(f"{name}: starts", total=iterations)
+            if steps:
+                progress.update(tasks[name], description=name, advance=steps)
 
         yield on_steps
 
 
-def _print(model: str, file: str, found: ModelProfile) -> None:
+def _print_cluster(cluster: ClusterFound) -> None:
+    """What there is to measure on, on standard error as the bar below it."""
+    from rich.console import Console
+
+    machines = sorted(cluster.machines, key=lambda m: (m.rack, m.id))
+    parts = [f"{m.gpus} on {m.id} (rack {m.rack})" for m in machines]
+    line = f"free {cluster.unit}s: {', '.join(parts) or 'none'}"
+    if cluster.unit == "CPU":
+        line += "; there is no GPU, so CPUs stand for them"
+    Console(stderr=True).print(line, markup=False, highlight=False)
+
+
+def _print(model: str, file: Path, found: ModelProfile) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -163,6 +187,13 @@ def _print(model: str, file: str, found: ModelProfile) -> None:
         )
     console = Console()
     console.print(table)
+    fewest = min(entry.signature.gpus for entry in found.measured)
+    if fewest > 1:
+        console.print(f"S(G) is relative to {fewest} GPUs: one alone was not measured")
+    if found.settings.get("device") == "cpu":
+        console.print(
+            "trained on CPUs: processes on one machine share its cores, which raises S(G)"
+        )
     for line in found.not_measured:
         console.print(f"not measured: {line}", markup=False, highlight=False)
     console.print(f"written to {file}", markup=False, highlight=False)

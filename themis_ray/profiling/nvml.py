@@ -19,6 +19,8 @@ from themis_ray.profiling.topology import Gpu, Link, MigInstance, Topology
 # NVML's "all links of the device" as the scope of a field value.
 _ALL_LINKS = 0xFFFFFFFF
 _KIB = 1024
+# What NVML says of the links of a GPU that has no NVLink, or no more of them.
+_NO_SUCH_LINK = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_INVALID_ARGUMENT")
 # What slows a GPU's clocks down against its will; idleness and chosen clocks do not count.
 _THROTTLES = {
     0x04: "power cap",
@@ -82,7 +84,11 @@ class Nvml(Session):
         most = self._read("MIG instances", device, "nvmlDeviceGetMaxMigDeviceCount", device.handle)
         found = []
         for i in range(most or 0):
-            handle = self._try("nvmlDeviceGetMigDeviceHandleByIndex", device.handle, i)
+            name = "nvmlDeviceGetMigDeviceHandleByIndex"
+            # Fewer than the most may have been made.
+            handle = self._read(
+                "MIG instances", device, name, device.handle, i, absent=("NVML_ERROR_NOT_FOUND",)
+            )
             if handle is not None:
                 uuid = self._text(
                     "UUID", Device(device.index, i, None, handle), "nvmlDeviceGetUUID"
@@ -156,19 +162,15 @@ class Nvml(Session):
         )
 
     def _mig_mode(self, device: Device) -> bool | None:
-        # Most GPUs have no MIG and say "not supported": that is an answer.
-        if self._is_lost(device):
-            return None
-        try:
-            return bool(self._lib.nvmlDeviceGetMigMode(device.handle)[0])
-        except self._lib.NVMLError as error:
-            if error.value in (
-                self._lib.NVML_ERROR_NOT_SUPPORTED,
-                self._lib.NVML_ERROR_FUNCTION_NOT_FOUND,
-            ):
-                return False
-            self._refuse("MIG mode", device, error)
-            return None
+        mode = self._read(
+            "MIG mode",
+            device,
+            "nvmlDeviceGetMigMode",
+            device.handle,
+            absent=("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND"),
+            otherwise=(False,),
+        )
+        return None if mode is None else bool(mode[0])
 
     def _bus_id(self, device: Device) -> str | None:
         info = self._read("PCI address", device, "nvmlDeviceGetPciInfo", device.handle)
@@ -177,15 +179,19 @@ class Nvml(Session):
     def _nvlinks(self, device: Device) -> list[str | None]:
         """The other ends of a GPU's active NVLinks: a PCI address, or ``switch``."""
         ends: list[str | None] = []
-        for link in range(self._lib.NVML_NVLINK_MAX_LINKS if self._lib else 0):
-            try:
-                if not self._lib.nvmlDeviceGetNvLinkState(device.handle, link):
-                    continue
-            except self._lib.NVMLError as error:
-                # "Not supported" and "invalid argument" end the list of links.
-                self._refuse_unless_absent("NVLinks", device, error)
+        for link in range(self._lib.NVML_NVLINK_MAX_LINKS):
+            active = self._read(
+                "NVLinks",
+                device,
+                "nvmlDeviceGetNvLinkState",
+                device.handle,
+                link,
+                absent=_NO_SUCH_LINK,
+            )
+            if active is None:
                 break
-            ends.append(self._nvlink_end(device, link))
+            if active:
+                ends.append(self._nvlink_end(device, link))
         return ends
 
     def _nvlink_end(self, device: Device, link: int) -> str | None:
@@ -254,20 +260,22 @@ class Nvml(Session):
             if value.nvmlReturn == lib.NVML_SUCCESS:
                 out.append(int(value.value.ullVal) * _KIB)
             else:
-                # "Not supported" is the answer of a GPU without NVLink.
-                self._refuse_unless_absent(what, device, lib.NVMLError(value.nvmlReturn))
                 out.append(None)
+                if value.nvmlReturn in self._codes(_NO_SUCH_LINK):
+                    self._never.add((what, device.label))
+                else:
+                    self._refuse(what, device, lib.NVMLError(value.nvmlReturn))
         return (out[0], out[1]) if len(out) == 2 else (None, None)
 
     def _throttled(self, device: Device) -> tuple[str, ...] | None:
-        names = (
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",
+        name = "nvmlDeviceGetCurrentClocksEventReasons"
+        reasons = self._read(
+            "throttling", device, name, device.handle, absent=("NVML_ERROR_FUNCTION_NOT_FOUND",)
         )
-        # Drivers before 535 know it by its older name only.
-        reasons = None if self._is_lost(device) else self._try(names[0], device.handle)
         if reasons is None:
-            reasons = self._read("throttling", device, names[1], device.handle)
+            # Drivers before 535 know it by its older name only.
+            name = "nvmlDeviceGetCurrentClocksThrottleReasons"
+            reasons = self._read("throttling", device, name, device.handle)
         if reasons is None:
             return None
         return tuple(words for bit, words in _THROTTLES.items() if reasons & bit)

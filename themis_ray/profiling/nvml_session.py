@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import TracebackType
@@ -69,7 +70,7 @@ class Session:
             self._note("NVML", str(error), "")
             return
         self._lib, self.available = lib, True
-        self._final = {getattr(lib, name) for name in _FINAL if hasattr(lib, name)}
+        self._final = self._codes(_FINAL)
         driver = self._read("the driver's version", None, "nvmlSystemGetDriverVersion")
         self.driver = None if driver is None else str(driver)
 
@@ -104,9 +105,6 @@ class Session:
             lines.append(f"{what}{gpus} cannot be read: {why}")
         return tuple(lines)
 
-    def _is_lost(self, device: Device) -> bool:
-        return device.index in self._lost
-
     def _text(self, what: str, device: Device, name: str) -> str | None:
         value = self._read(what, device, name, device.handle)
         return value.decode() if isinstance(value, bytes) else value
@@ -118,27 +116,43 @@ class Session:
         except (self._lib.NVMLError, AttributeError):
             return None
 
-    def _read(self, what: str, device: Device | None, name: str, *arguments: Any) -> Any:
-        """Ask for something; None, and a note, when it is refused."""
+    def _read(
+        self,
+        what: str,
+        device: Device | None,
+        name: str,
+        *arguments: Any,
+        absent: Sequence[str] = (),
+        otherwise: Any = None,
+    ) -> Any:
+        """Ask for something; None, and a note, when it is refused.
+
+        Args:
+            what: Its name, for the note.
+            device: Whose it is; None for the driver's.
+            name: NVML's function.
+            *arguments: Its arguments.
+            absent: Names of errors that are an answer: the device has no such thing.
+            otherwise: What to return then.
+        """
         label = device.label if device else ""
-        gone = device is not None and self._is_lost(device)
+        gone = device is not None and device.index in self._lost
         if not self.available or gone or (what, label) in self._never:
             return None
         try:
             return getattr(self._lib, name)(*arguments)
         except self._lib.NVMLError as error:
+            if error.value in self._codes(absent):
+                return otherwise
             self._refuse(what, device, error)
         except AttributeError:
             self._never.add((what, label))
             self._note(what, f"this nvidia-ml-py has no {name}", label)
         return None
 
-    def _refuse_unless_absent(self, what: str, device: Device, error: Any) -> None:
-        lib = self._lib
-        if error.value in (lib.NVML_ERROR_NOT_SUPPORTED, lib.NVML_ERROR_INVALID_ARGUMENT):
-            self._never.add((what, device.label))
-        else:
-            self._refuse(what, device, error)
+    def _codes(self, names: Iterable[str]) -> set[int]:
+        """NVML's errors by name; an old nvidia-ml-py does not have them all."""
+        return {getattr(self._lib, name) for name in names if hasattr(self._lib, name)}
 
     def _refuse(self, what: str, device: Device | None, error: Any) -> None:
         label = device.label if device else ""

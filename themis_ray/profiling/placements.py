@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -20,7 +21,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure, fewest GPUs first, and what the cluster does not offer."""
+    """What to measure, fewest GPUs first, and what the cluster does not offer, with the reasons."""
 
     placements: tuple[Placement, ...]
     missing: tuple[str, ...]
@@ -37,9 +38,13 @@ def plan(machines: Sequence[Machine], counts: Sequence[int]) -> Plan:
         counts: Numbers of GPUs; odd ones above 1 are measured on one machine only.
     """
     cluster = Cluster(tuple(machines))
+    free = cluster.capacity.size
     found: list[Placement] = []
     missing: list[str] = []
     for gpus in sorted(set(counts)):
+        if gpus > free:
+            missing.append(f"{_gpus(gpus)}: the cluster has {free or 'none'} free")
+            continue
         offers = [_on_one(cluster, gpus)]
         if gpus > 1 and gpus % 2 == 0:
             offers += [_on_two(cluster, gpus, same_rack) for same_rack in (True, False)]
@@ -56,7 +61,7 @@ def _on_one(cluster: Cluster, gpus: int) -> Allocation | str:
     able = [m for m in cluster.machines if m.gpus >= gpus]
     if able:
         return Allocation({min(able, key=lambda m: (m.gpus, m.id)).id: gpus})
-    most = max((m.gpus for m in cluster.machines), default=0)
+    most = max(m.gpus for m in cluster.machines)
     return f"{_gpus(gpus)} on one machine: no machine has more than {most} free"
 
 
@@ -66,16 +71,19 @@ def _on_two(cluster: Cluster, gpus: int, same_rack: bool) -> Allocation | str:
     for a, b in combinations(able, 2):
         if (a.rack == b.rack) is same_rack:
             return Allocation({a.id: half, b.id: half})
-    where = "two machines of a rack" if same_rack else "two racks"
+    where = "on two machines of a rack" if same_rack else "in two racks"
+    return f"{_gpus(gpus)} {where}: {_why_no_two(cluster, half, same_rack)}"
+
+
+def _why_no_two(cluster: Cluster, half: int, same_rack: bool) -> str:
+    racks = Counter(m.rack for m in cluster.machines)
     if len(cluster.machines) < 2:
-        why = "the cluster has one machine"
-    elif not same_rack and len({m.rack for m in cluster.machines}) < 2:
-        why = "all machines are in one rack"
-    else:
-        why = f"no two such machines have {half} free each"
-    return (
-        f"{_gpus(gpus)} in {where}: {why}" if not same_rack else f"{_gpus(gpus)} on {where}: {why}"
-    )
+        return "only one machine has any free"
+    if same_rack and max(racks.values()) < 2:
+        return "no rack has two machines with any free"
+    if not same_rack and len(racks) < 2:
+        return "only one rack has any free"
+    return f"no two such machines have {half} free each"
 
 
 def _gpus(count: int) -> str:

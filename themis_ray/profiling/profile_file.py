@@ -10,7 +10,7 @@
         measured:
           - {placement: "1", iter_s: 0.9, spread_s: 0.02, iterations: 30, slowdown: 1.0}
           - {placement: 2/rack, iter_s: 0.6, spread_s: 0.04, iterations: 30, slowdown: 1.33}
-        not_measured: ["2 GPUs in two racks: all machines are in one rack"]
+        not_measured: ["2 GPUs in two racks: only one rack has any free"]
 
 ``slowdown`` is S(G) = seconds per iteration x GPUs / seconds per iteration on one GPU.
 """
@@ -92,15 +92,18 @@ class ModelProfile(_Strict):
     def by_level(self) -> dict[Level, float]:
         """S by level for the simulator, which knows no finer: the median over what was measured.
 
-        One machine without known slots counts for both levels within a machine.
+        A level that was not measured has its prior, but is no better than a nearer one.
         """
         found: dict[Level, list[float]] = {level: [] for level in Level}
         for entry in self.measured:
             if entry.signature.gpus > 1:
                 found[entry.signature.level].append(max(1.0, entry.slowdown))
-        found[Level.MACHINE] = found[Level.MACHINE] or found[Level.SLOT]
         out = skewed_priors(self.skew)
-        out.update({level: statistics.median(values) for level, values in found.items() if values})
+        nearer = 1.0
+        for level in sorted(Level):
+            values = found[level]
+            out[level] = statistics.median(values) if values else max(out[level], nearer)
+            nearer = max(nearer, out[level])
         return out
 
 
@@ -190,8 +193,11 @@ def save_profile(path: str | Path, model: str, profile: ModelProfile) -> Profile
     known: Mapping[str, ModelProfile] = load_profiles(path).models if path.exists() else {}
     file = ProfileFile(models={**known, model.lower(): profile})
     text = yaml.safe_dump(file.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    scratch = path.with_name(f"{path.name}.new")
     try:
-        path.write_text(text, encoding="utf-8")
+        # At once, so that a crash leaves what was measured of other models.
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
     except OSError as error:
         raise ConfigError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     return file

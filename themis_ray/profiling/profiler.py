@@ -28,8 +28,10 @@ from themis_ray.profiling.skew import Skew
 from themis_ray.profiling.timers import Timing
 from themis_ray.profiling.topology import Topology
 
-# How long a job may take to start, its group included.
+# How long a placement group, and then the first process of a job in it, may take to start.
 START_TIMEOUT_S = 300.0
+# How long all machines together may take to say what NVML knows; one that does not has one slot.
+TOPOLOGY_TIMEOUT_S = 60.0
 # Steps between two words to whoever watches. Each run of steps begins with a step that waits for
 # the other processes, so they must be few among many.
 _STEPS_AT_ONCE = 10
@@ -63,19 +65,21 @@ class ClusterFound:
 
     Attributes:
         unit: ``"GPU"``, or ``"CPU"`` where there is no GPU.
-        machines: What is free on each machine; slots by NVML.
+        machines: What is free on each machine that has anything free; slots by NVML.
         node_ids: Ray's node id of each machine.
-        topologies: What NVML tells of each machine that has GPUs.
     """
 
     unit: str
     machines: tuple[Machine, ...]
     node_ids: Mapping[str, str]
-    topologies: Mapping[str, Topology] = field(default_factory=dict)
 
 
 def look_around() -> ClusterFound:
-    """What the Ray cluster that this process is connected to has free now."""
+    """What the Ray cluster that this process is connected to has free now.
+
+    Each process of a job takes a CPU besides its GPU, so a machine offers no more than the fewer
+    of both.
+    """
     nodes = cluster_watch.read_nodes()
     unit = cluster_watch.leased_unit(nodes)
     topologies = _topologies({n.machine: n.id for n in nodes if unit == "GPU"})
@@ -85,7 +89,7 @@ def look_around() -> ClusterFound:
         if free:
             slots = _slots(topologies.get(node.machine), free)
             machines.append(Machine(node.machine, free, node.rack, slots))
-    return ClusterFound(unit, tuple(machines), {n.machine: n.id for n in nodes}, topologies)
+    return ClusterFound(unit, tuple(machines), {n.machine: n.id for n in nodes})
 
 
 def _slots(topology: Topology | None, free: int) -> int:
@@ -99,17 +103,23 @@ def _topologies(node_ids: Mapping[str, str]) -> dict[str, Topology]:
             return nvml.topology()
 
     task = ray.remote(num_cpus=0)(read)
-    refs = {
-        machine: task.options(
+    machines = {
+        task.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-        ).remote()
+        ).remote(): machine
         for machine, node in node_ids.items()
     }
+    if not machines:
+        return {}
+    said, late = ray.wait(
+        list(machines), num_returns=len(machines), timeout=TOPOLOGY_TIMEOUT_S, fetch_local=False
+    )
+    for ref in late:
+        ray.cancel(ref, force=True)
     out = {}
-    for machine, ref in refs.items():
-        # A node that is too busy or too broken to answer has one slot.
+    for ref in said:
         with contextlib.suppress(RayError):
-            out[machine] = ray.get(ref, timeout=START_TIMEOUT_S)
+            out[machines[ref]] = ray.get(ref)
     return out
 
 
@@ -121,10 +131,13 @@ class _Trial:
 
         self._job = ClassifierJob(job.config, job.comm_hook)
 
-    def warm_up(self, steps: int, then: int) -> None:
+    def ready(self) -> None:
+        """Answer, once the process is there."""
+
+    def warm_up(self, steps: int, window: int) -> None:
         if steps:
             self._job.trainer.run(steps)
-        self._job.trainer.restart_timing(then)
+        self._job.trainer.restart_timing(window)
 
     def run(self, steps: int) -> None:
         self._job.trainer.run(steps)
@@ -170,14 +183,19 @@ def profile_model(
         try:
             _measure(job, where, cluster, on_steps, gathered)
         except (RayError, ThemisError, TimeoutError) as error:
-            reason = str(error).strip().splitlines()[-1]
-            gathered.missing.append(f"{where.signature}: it failed: {reason}")
+            gathered.missing.append(f"{where.signature}: it failed: {_last_line(error)}")
     return ModelProfile(
         skew=None if gathered.skew is None else gathered.skew.share,
         settings={**job.config, "unit": cluster.unit, "device": gathered.device},
         measured=with_slowdowns(gathered.measured),
         not_measured=gathered.missing,
     )
+
+
+def _last_line(error: Exception) -> str:
+    """What went wrong, without the tracebacks that Ray puts before it."""
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
 
 
 def _measure(
@@ -216,14 +234,16 @@ def _trial(job: ProfileJob, where: Placement, cluster: ClusterFound) -> Iterator
     )
     try:
         if not group.wait(START_TIMEOUT_S):
-            raise TimeoutError(f"Ray did not give its GPUs within {START_TIMEOUT_S:g} s")
+            raise TimeoutError(f"Ray did not reserve its GPUs within {START_TIMEOUT_S:g} s")
         strategy = PlacementGroupSchedulingStrategy(
             placement_group=group,
             placement_group_bundle_index=0,
             placement_group_capture_child_tasks=True,
         )
         options = {"num_cpus": 1, "num_gpus": int(cluster.unit == "GPU")}
-        actor = ray.remote(_Trial).options(scheduling_strategy=strategy, **options)
-        yield actor.remote(job)
+        trial = ray.remote(_Trial).options(scheduling_strategy=strategy, **options).remote(job)
+        if not ray.wait([trial.ready.remote()], timeout=START_TIMEOUT_S)[0]:
+            raise TimeoutError(f"its first process did not start within {START_TIMEOUT_S:g} s")
+        yield trial
     finally:
         ray.util.remove_placement_group(group)

@@ -1,6 +1,7 @@
 """GPU counters sampled in the background, as means and maxima over a lease.
 
-A trial's process lives for one lease, so what one sampler has gathered is the lease's.
+A trial's process lives for one lease, renewals included, so what one sampler has gathered is the
+lease's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Self
 
 from themis_ray.profiling.nvml import Nvml, Sample
 from themis_ray.profiling.nvml_session import Device
@@ -135,7 +137,7 @@ class Sampler:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="themis-nvml", daemon=True)
 
-    def start(self) -> Sampler:
+    def start(self) -> Self:
         """Begin; without a GPU to sample, no thread is started."""
         if self._devices:
             self._thread.start()
@@ -166,7 +168,7 @@ class Sampler:
             self.look()
             self._stopped.wait(self._period_s)
 
-    def __enter__(self) -> Sampler:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(

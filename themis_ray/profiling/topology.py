@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from themis_ray.core.cluster import Machine
-
 
 class Link(IntEnum):
     """What lies between two GPUs, nearest first; in brackets the name in ``nvidia-smi topo -m``."""
@@ -141,7 +139,3 @@ class Topology:
         if not groups:
             return 1
         return len(self.gpus) // math.gcd(*(len(group) for group in groups))
-
-    def machine(self, machine_id: str, rack: str = "r0") -> Machine:
-        """This machine as the core knows it."""
-        return Machine(machine_id, len(self.gpus), rack, self.slots)
