@@ -101,7 +101,7 @@ def test_each_rank_writes_its_part_of_a_checkpoint(lease: Grant, tmp_path: Path)
     assert min(entry["bytes"] for entry in files.values()) > 2000
     loaded = load_checkpoint(tmp_path)
     assert loaded.step == jobs.STEPS
-    assert jobs.same_bits(dict(loaded.state["model"]), expected)
+    assert jobs.same_bits(jobs.tensors(loaded.state), expected)
     with jobs.make_trainer(model=jobs.rich_model, step_fn=jobs.single_precision) as alone:
         assert alone.restore(tmp_path) == jobs.STEPS
         alone.run(1)
@@ -113,8 +113,8 @@ def test_parts_of_two_checkpoints_are_not_mixed(lease: Grant, tmp_path: Path) ->
     newest = load_checkpoint(tmp_path)
     assert newest.step == 3
     newest.path.unlink()
-    for loaded, weights in zip((load_checkpoint(tmp_path), newest), expected, strict=True):
-        assert jobs.same_bits(dict(loaded.state["model"]), weights)
+    for loaded, tensors in zip((load_checkpoint(tmp_path), newest), expected, strict=True):
+        assert jobs.same_bits(jobs.tensors(loaded.state), tensors)
 
 
 def test_the_part_of_a_lost_rank_is_written_for_it(lease: Grant, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_part_of_a_lost_rank_is_written_for_it(lease: Grant, tmp_path: Path)
     assert step == 2 * jobs.STEPS
     loaded = load_checkpoint(folder)
     assert loaded.step == jobs.STEPS
-    assert jobs.same_bits(dict(loaded.state["model"]), saved)
+    assert jobs.same_bits(jobs.tensors(loaded.state), saved)
     with jobs.make_trainer(model=jobs.rich_model, step_fn=jobs.single_precision) as alone:
         assert alone.restore(folder) == jobs.STEPS
 

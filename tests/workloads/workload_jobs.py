@@ -22,6 +22,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from themis_ray.errors import WorkerDiedError
 from themis_ray.workloads import ElasticTrainer, elastic
+from themis_ray.workloads.snapshot import tensors_of
 
 EXAMPLES = 22
 GLOBAL_BATCH = 7
@@ -109,7 +110,13 @@ def weights(trainer: ElasticTrainer) -> dict[str, Any]:
     return {name: value.clone() for name, value in trainer.model.state_dict().items()}
 
 
-def same_bits(left: dict[str, Any], right: dict[str, Any]) -> bool:
+def tensors(state: Any) -> dict[Any, Any]:
+    """Copies of what a job learns: the model's tensors and the optimiser's."""
+    found = tensors_of({"model": state["model"], "optimizer": state["optimizer"]})
+    return {path: tensor.clone() for path, tensor in found}
+
+
+def same_bits(left: dict[Any, Any], right: dict[Any, Any]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
 
 
@@ -244,11 +251,11 @@ def give_up(dataset: Any, restarts: int) -> str:
         return str(caught.value)
 
 
-def save_in_parts(k: int, folder: str) -> dict[str, Any]:
+def save_in_parts(k: int, folder: str) -> dict[Any, Any]:
     """Write a checkpoint of which each rank has a part, while the training goes on."""
     with make_trainer(model=rich_model, step_fn=single_precision, max_processes=k) as trainer:
         trainer.run(STEPS)
-        expected = weights(trainer)
+        expected = tensors(trainer.state_dict())
         trainer.save(folder, wait=False, sharded=True)
         trainer.run(1)
     return expected
@@ -270,7 +277,7 @@ def rank_0_writes_later() -> Iterator[threading.Event]:
         elastic.write_payload = at_once
 
 
-def save_twice_at_once(folder: str) -> list[dict[str, Any]]:
+def save_twice_at_once(folder: str) -> list[dict[Any, Any]]:
     """Two checkpoints in parts, the second begun before the first is written."""
     states = []
     with make_trainer(model=rich_model, step_fn=single_precision) as trainer:
@@ -278,20 +285,20 @@ def save_twice_at_once(folder: str) -> list[dict[str, Any]]:
         with rank_0_writes_later() as gate:
             for _ in range(2):
                 trainer.run(1)
-                states.append(weights(trainer))
+                states.append(tensors(trainer.state_dict()))
                 trainer.save(folder, wait=False, sharded=True)
             gate.set()
             trainer.flush()
     return states
 
 
-def lose_a_rank_that_holds_a_part(pid_file: str, folder: str) -> tuple[int, dict[str, Any]]:
+def lose_a_rank_that_holds_a_part(pid_file: str, folder: str) -> tuple[int, dict[Any, Any]]:
     """Rank 1 is killed after it has copied its part, and before it is asked to write it."""
     fatal = FatalOnce(KILL, pid_file, after=30)
     with make_trainer(**RICH, dataset=fatal, step_timeout_s=10.0) as trainer:
         trainer.run(STEPS)
         with rank_0_writes_later() as gate:
-            saved = weights(trainer)
+            saved = tensors(trainer.state_dict())
             trainer.save(folder, wait=False, sharded=True)
             trainer.run(STEPS)
             gate.set()
