@@ -80,7 +80,7 @@ def job_report(app: SimApp, job: JobRun, max_gpus: int, now: float) -> ev.JobRep
         waited_s=0.0 if runs else now - job.stopped_s,
         skew=job.profile.skew if job.started_s is not None else None,
         slowdown=job.slowdowns,
-        restart_s=job.move.start_s + job.move.checkpoint_s,
+        restart_s=job.move.whole_s,
         spans=True,
     )
 
@@ -96,7 +96,7 @@ def outlook(app: SimApp, now: float) -> SimOutlook:
         elapsed_s=now - app.joined_s,
         t_ideal_s=t_ideal_s(app),
         slowdown=app.slowdown,
-        restart_s=max((job.move.start_s + job.move.checkpoint_s for job in active), default=0.0),
+        restart_s=max((job.move.whole_s for job in active), default=0.0),
         future=app.future,
         median_iter_s=app.median_iter_s,
         belief=app.belief,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from themis_ray.core import events as ev
-from themis_ray.core.cluster import Allocation, Level
+from themis_ray.core.cluster import Allocation, Level, total
 from themis_ray.core.commands import (
     GroupRefused,
     LeasesChanged,
@@ -19,11 +19,13 @@ from themis_ray.core.commands import (
     SendOffer,
 )
 from themis_ray.core.fairness import Phase, PhaseWork
-from themis_ray.core.valuation import lay_out, median_iter_s
+from themis_ray.core.valuation import median_iter_s
 from themis_ray.sim import answers
+from themis_ray.sim.demand import demands, gpus_of_use, worst_slowdown
 from themis_ray.sim.jobrun import JobRun, JobState
 from themis_ray.sim.jobs import TraceApp
-from themis_ray.sim.sharing import best_part, divide, place_jobs, staying, total, without
+from themis_ray.sim.sharing import divide, place_jobs, rate, staying, with_more, without
+from themis_ray.sim.tally import Tally
 from themis_ray.sim.tuners import PhasePlan, expected_phases, expected_work, plan_of
 from themis_ray.sim.world import World
 
@@ -44,10 +46,7 @@ class SimApp:
         leases: What the arbiter said last.
         n_avg: Mean number of apps in its life, as last heard.
         cluster_gpus: R_C, as last heard.
-        queued_s: Seconds in which none of its jobs had GPUs.
-        gpu_s: GPU-seconds that its jobs were given.
-        preemptions: How often a job had to leave its GPUs before its end.
-        restarts: How often a job left its GPUs to go on with more.
+        tally: What it has been given.
     """
 
     def __init__(self, spec: TraceApp, world: World, cluster_gpus: int, now: float) -> None:
@@ -62,11 +61,7 @@ class SimApp:
         self.leases: tuple[LeaseView, ...] = ()
         self.n_avg = 1.0
         self.cluster_gpus = cluster_gpus
-        self.queued_s = 0.0
-        self.gpu_s = 0.0
-        self.score_gpu_s = 0.0
-        self.preemptions = 0
-        self.restarts = 0
+        self.tally = Tally(idle_since_s=now)
         self.active: list[JobRun] = []
         self.future: Sequence[Phase] = ()
         self.phase_work_gpu_s, self.phase_gpus = expected_phases(spec)
@@ -75,8 +70,6 @@ class SimApp:
         self._ending: set[str] = set()
         self._group_serial = 0
         self._phase = -1
-        self._placed = 0
-        self._idle_since_s = now
         self._told_wants = 0
         self._content_until_s = -math.inf
         # GPUs not under notice at the last plan; None when it has to plan anew in any case.
@@ -159,9 +152,7 @@ class SimApp:
         job.created_s = job.started_s = now
         job.from_s = now + job.move.start_s
         job.version += 1
-        if self._placed == 0:
-            self.queued_s += now - self._idle_since_s
-        self._placed += 1
+        self.tally.started(now)
         self._go_on(job)
         if job.leave_s is not None:
             self._arrange_leaving(job, now)
@@ -179,7 +170,7 @@ class SimApp:
             since = job.pending + job.progress(now)
             every = self.world.config.checkpoint_every_s * job.rate
             job.keep(math.floor(since / every) * every)
-            self.preemptions += 1
+            self.tally.preemptions += 1
             self._part(job, now)
             job.state = JobState.WAITING
         self._ending.add(group)
@@ -197,47 +188,17 @@ class SimApp:
         return self.world.engine.now < self._content_until_s
 
     def demands(self) -> list[tuple[JobRun, int]]:
-        """How many GPUs the app would give each job now, if it had them.
-
-        Jobs that wait come first: while there are some, none grows. Nor does a job grow that
-        would not make up for the move before its end. Policies that divide GPUs among jobs would
-        otherwise give a job GPUs that its app then uses for another, round after round.
-        """
-        if self.content:
-            return [(job, job.allocation.size) for job in self.active]
-        if len(self.active) == 1 and not self.active[0].allocation:
-            return [(self.active[0], self.active[0].spec.max_gpus)]
-        waits = any(job.leaves for job in self.active)
-        now = self.world.engine.now
-        return [
-            (
-                job,
-                job.spec.max_gpus
-                if job.leaves or (not waits and job.worth_growing(now))
-                else job.allocation.size,
-            )
-            for job in self.active
-        ]
+        """How many GPUs the app would give each job now, if it had them."""
+        return demands(self.active, self.world.engine.now, content=self.content)
 
     def wants(self) -> int:
         """GPUs in total that the app can use now."""
-        if len(self.active) == 1:  # the usual case
-            job = self.active[0]
-            most = job.allocation.size
-            if not self.content and (
-                most == 0 or job.leaves or job.worth_growing(self.world.engine.now)
-            ):
-                most = job.spec.max_gpus
-            return min(self.cluster_gpus, most)
-        return min(self.cluster_gpus, sum(most for _, most in self.demands()))
+        most = gpus_of_use(self.active, self.world.engine.now, content=self.content)
+        return min(self.cluster_gpus, most)
 
     def slowdown(self, gpus: int, level: Level) -> float:
         """S of a job on ``gpus`` GPUs: the worst over the app's models."""
-        if gpus <= 1:
-            return 1.0
-        if level <= Level.MACHINE:
-            level = Level.SLOT if gpus <= self.world.slot_gpus else Level.MACHINE
-        return max((job.profile.by_level[level] for job in self.active), default=1.0)
+        return worst_slowdown(self.active, gpus, level, self.world.slot_gpus)
 
     # -- planning -------------------------------------------------------------------------
 
@@ -329,15 +290,11 @@ class SimApp:
     def _grows(self, job: JobRun, idle: Allocation, now: float) -> bool:
         """Have a job move to its own and the idle GPUs, if it gets further that way."""
         cluster = self.world.cluster
-        room = job.allocation + idle
-        size = min(room.size, job.spec.max_gpus)
-        better = best_part(job, lay_out((size,), room, cluster.racks)[0], cluster)
-        rate = job.rate_on(better.size, cluster.level(better))
+        faster = rate(job, with_more(job, idle, cluster), cluster)
         lease_s = max((x.expires_s for x in self.leases if not x.final), default=now) - now
         left_s = job.left_at(now) / job.rate
         lasts_s = min(lease_s, left_s)
-        dead_s = job.move.start_s + job.move.checkpoint_s
-        if (lasts_s - dead_s) * rate <= lasts_s * job.rate:
+        if (lasts_s - job.move.whole_s) * faster <= lasts_s * job.rate:
             # Not within this lease; when the job ends before the lease does, not at all.
             self._content_until_s = now + lease_s if lease_s < left_s else math.inf
             return False
@@ -400,10 +357,7 @@ class SimApp:
 
     def _depart(self, job: JobRun, now: float) -> None:
         job.keep(job.pending)
-        if job.growing:
-            self.restarts += 1
-        else:
-            self.preemptions += 1
+        self.tally.moved(job)
         self._release(job, now)
         job.state = JobState.WAITING
         self._content_until_s = -math.inf
@@ -440,12 +394,7 @@ class SimApp:
 
     def _part(self, job: JobRun, now: float) -> None:
         """A job is off its GPUs: count what it had."""
-        gpu_s = job.allocation.size * (now - job.created_s)
-        self.gpu_s += gpu_s
-        self.score_gpu_s += gpu_s / job.s
+        self.tally.parted(job, now)
         self.world.used(self, job, now)
         del self._groups[job.group]
         job.part(now)
-        self._placed -= 1
-        if self._placed == 0:
-            self._idle_since_s = now

@@ -42,6 +42,11 @@ class MoveCost:
     checkpoint_s: float = 10.0
     start_s: float = 35.0
 
+    @property
+    def whole_s(self) -> float:
+        """Both together."""
+        return self.start_s + self.checkpoint_s
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:

@@ -234,16 +234,17 @@ class Simulation:
     def finished(self, app: SimApp, now: float) -> None:
         """An app is done."""
         del self._apps[app.id]
+        given = app.tally
         self.result.apps.append(
             AppRecord(
-                app.id,
-                app.joined_s,
-                now,
-                app.queued_s,
-                app.gpu_s,
-                app.score_gpu_s,
-                app.preemptions,
-                app.restarts,
+                id=app.id,
+                arrival_s=app.joined_s,
+                finish_s=now,
+                queued_s=given.queued_s,
+                gpu_s=given.gpu_s,
+                score_gpu_s=given.score_gpu_s,
+                preemptions=given.preemptions,
+                restarts=given.restarts,
             )
         )
 

@@ -100,8 +100,7 @@ class JobRun:
         if self.state is not JobState.RUNNING or size >= self.spec.max_gpus:
             return False
         left_s = self.left_at(now) / self.rate
-        dead_s = self.move.start_s + self.move.checkpoint_s
-        return (left_s - dead_s) * self.spec.max_gpus * self.s > left_s * size
+        return (left_s - self.move.whole_s) * self.spec.max_gpus * self.s > left_s * size
 
     def rate_on(self, gpus: int, level: Level) -> float:
         """Iterations a second on some GPUs."""

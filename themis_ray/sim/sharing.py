@@ -80,6 +80,13 @@ def best_part(job: JobRun, allocation: Allocation, cluster: Cluster) -> Allocati
     return allocation
 
 
+def with_more(job: JobRun, idle: Allocation, cluster: Cluster) -> Allocation:
+    """Where a job would move to if it had some idle GPUs besides its own."""
+    room = job.allocation + idle
+    size = min(room.size, job.spec.max_gpus)
+    return best_part(job, lay_out((size,), room, cluster.racks)[0], cluster)
+
+
 def rate(job: JobRun, allocation: Allocation, cluster: Cluster) -> float:
     """Iterations a second of a job on some GPUs."""
     return job.rate_on(allocation.size, cluster.level(allocation))
@@ -101,17 +108,6 @@ def staying(groups: Sequence[JobRun], room: Allocation) -> tuple[set[str], Alloc
             for machine, count in job.allocation.items():
                 left[machine] -= count
     return keep, Allocation(left) if any(left.values()) else NOTHING
-
-
-def total(parts: Sequence[Allocation]) -> Allocation:
-    """All GPUs of some allocations together."""
-    if len(parts) == 1:
-        return parts[0]
-    counts: dict[str, int] = {}
-    for part in parts:
-        for machine, count in part.items():
-            counts[machine] = counts.get(machine, 0) + count
-    return Allocation(counts)
 
 
 def without(leases: Sequence[LeaseView], gpus: Allocation) -> tuple[LeaseView, ...]:
