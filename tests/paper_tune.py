@@ -79,12 +79,10 @@ class PaperSession:
 
     def pump(self) -> None:
         self.sent = self.agent.plan(self.clock)
+        assert self.agent.state_of_app(self.clock).r > 0
         for event in self.sent:
             if isinstance(event, ev.BidReceived):
                 raise AssertionError(event)
-
-    def publish(self, trial_id: str) -> None:
-        assert self.agent.state_of_app(self.clock).r > 0
 
     def why_waiting(self) -> str:
         return "on paper"

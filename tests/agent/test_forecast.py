@@ -9,7 +9,6 @@ import pytest
 
 from themis_ray.agent.agent import Agent, AgentSettings
 from themis_ray.agent.forecast import Forecast, PhaseSum
-from themis_ray.agent.predictions import PredictionErrors
 from themis_ray.core.cluster import Allocation, Level
 from themis_ray.core.commands import SendOffer
 from themis_ray.searchers.api import (
@@ -187,22 +186,3 @@ def test_trials_to_come_and_concurrency_count() -> None:
     # Two at once however many GPUs there are: b ends at 5, the third at 15, the fourth at 20.
     assert forecast.time_left_s(8) == 20
     assert forecast.time_left_s(1) == 35
-
-
-def test_predictions_are_judged_by_when_trials_really_finish() -> None:
-    errors = PredictionErrors()
-    agent = app_of(AllTrials())
-    for name, real in (("t0", 100.0), ("t1", 80.0)):
-        trial = agent.trials[name]
-        trial.leases, trial.iterations_done = 1, 10.0
-        errors.note(trial, 110.0, 10.0)
-        errors.note(trial, 999.0, 20.0)  # the first one of a lease counts
-        errors.finished(trial, 10.0 + real)
-    assert errors.relative == [0.0, pytest.approx(0.25)]
-    assert "off by 12%" in str(errors)
-    early = agent.trials["t2"]
-    early.leases, early.iterations_done = 1, 3.0
-    errors.note(early, 50.0, 0.0)
-    errors.finished(early, 5.0)
-    assert "1 trials ended earlier" in str(errors)
-    assert len(errors.relative) == 2

@@ -67,6 +67,13 @@ def test_a_trial_that_the_search_stops_says_nothing_of_iteration_times() -> None
     assert agent.state_of_app(30.0).notes == ("1 trial ended earlier than expected",)
 
 
+def test_both_kinds_are_told_together() -> None:
+    agent = agent_on_gpus(2)
+    agent.trial_left("t0", run(agent, "t0", [2.0] * 9), done=True)
+    agent.trial_left("t1", run(agent, "t1", [2.0] * 4), done=True)
+    assert str(agent.errors).endswith("at worst 0%); 1 trial ended earlier than expected")
+
+
 def test_only_the_last_lease_is_judged() -> None:
     """What was predicted on GPUs that were then taken away can be neither right nor wrong."""
     agent = agent_on_gpus(1)

@@ -8,8 +8,9 @@ from ray.tune.execution.placement_groups import (
     resource_dict_to_pg_factory,
 )
 
+from themis_ray.agent.shape import TrialShape
 from themis_ray.errors import ConfigError
-from themis_ray.tune.resources import TrialShape, check_cluster, check_range, shape_of
+from themis_ray.tune.resources import shape_of
 
 
 @pytest.mark.parametrize(
@@ -68,19 +69,3 @@ def test_what_cannot_be_leased_is_refused_with_a_remedy(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         shape_of(factory, unit, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("smallest", "largest", "message"),
-    [(0, 1, "whole number"), (2, 1, "more than"), (1, 1.5, "fractional"), (0.5, 1, "fractional")],
-)
-def test_sizes_that_no_trial_can_have(smallest: float, largest: float, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        check_range(smallest, largest)  # type: ignore[arg-type]
-
-
-def test_a_trial_larger_than_the_cluster() -> None:
-    shape = TrialShape({"CPU": 1.0, "GPU": 1.0}, 1, 8)
-    check_cluster(shape, "GPU", 8)
-    with pytest.raises(ConfigError, match="the cluster has 4 GPUs"):
-        check_cluster(shape, "GPU", 4)

@@ -28,14 +28,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from themis_ray.agent.agent import Agent, AgentSettings
+from themis_ray.agent.shape import TrialShape, check_cluster, check_range
 from themis_ray.core.fairness import Ideal
 from themis_ray.errors import ConfigError, ProtocolError, ThemisError
 
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
 
+    from themis_ray.agent.session import Session
     from themis_ray.searchers.api import Search
-    from themis_ray.tune.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -124,12 +125,11 @@ class ExternalApp:
             DuplicateAppError: Another app has this name.
             ThemisError: The arbiter cannot be reached or refused the app.
         """
+        from themis_ray.agent.session import Session
         from themis_ray.live import client as live
-        from themis_ray.tune.resources import TrialShape, check_cluster, check_range
-        from themis_ray.tune.session import Session
 
         smallest, largest = self._settings.trial_min, self._settings.trial_max
-        check_range(smallest, largest)
+        check_range(smallest, largest, per="")
         unit = live.start(**self._arbiter)["unit"]
         self.bundle = {**self.per_gpu, "GPU": 1.0} if unit == "GPU" else dict(self.per_gpu)
         if unit == "CPU":
@@ -142,7 +142,7 @@ class ExternalApp:
         welcome = session.open()
         try:
             shape = TrialShape(self.bundle, smallest, largest)
-            check_cluster(shape, welcome.unit, welcome.cluster_gpus)
+            check_cluster(shape, welcome.unit, welcome.cluster_gpus, per="")
         except ConfigError:
             session.close("its jobs are larger than the cluster")
             raise
@@ -227,12 +227,12 @@ class ExternalJob:
         from ray._raylet import PlacementGroupID
         from ray.util.placement_group import PlacementGroup
 
-        from themis_ray.tune.lease_request import LeaseRequest
+        from themis_ray.agent.groups import group_name
 
         if self.done:
             raise ProtocolError(f"job {self.id!r} is over; it needs no lease")
         session = self.app.session
-        waiting = session.await_lease(LeaseRequest(self.app.name, self.app.bundle, self.id))
+        waiting = session.await_lease(self.id, group_name(self.app.name, self.id))
         session.pump()
         while not ray.wait([waiting.ready()], timeout=LOOK_EVERY_S)[0]:
             session = self.app.session  # raises when there is nothing to wait for

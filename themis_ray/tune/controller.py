@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ray.tune.callback import Callback
 from ray.tune.experiment import Trial
-from ray.tune.trainable import Trainable
-from ray.tune.trainable.function_trainable import FunctionTrainable
 
+from themis_ray.agent.session import Session
+from themis_ray.agent.trials import TrialPhase
 from themis_ray.tune import metrics, names
-from themis_ray.tune.session import Session
+from themis_ray.tune.horizon import trials_of
 
 
 class CloseAtEnd(Callback):  # type: ignore[misc]  # ray is untyped
@@ -32,13 +33,6 @@ def bare(controller: Any) -> Any:
     return vars(controller).get("_tune_controller", controller)
 
 
-def saves_itself(cls: Any) -> bool:
-    """Whether a class trainable has its own ``save_checkpoint``: a pause then loses nothing."""
-    if not isinstance(cls, type) or issubclass(cls, FunctionTrainable):
-        return False
-    return getattr(cls, "save_checkpoint", None) is not Trainable.save_checkpoint
-
-
 def hard_stop(controller: Any, trial: Trial) -> None:
     """Pause a trial without asking it; what a save under way wanted to do next is dropped."""
     inner = bare(controller)
@@ -47,3 +41,21 @@ def hard_stop(controller: Any, trial: Trial) -> None:
     inner.pause_trial(trial, should_checkpoint=False)
     inner._cached_trial_decisions.pop(trial.trial_id, None)
     inner._queued_trial_decisions.pop(trial.trial_id, None)
+
+
+def follow_statuses(session: Session, controller: Any) -> None:
+    """Take over what Tune has done since: trials that have started, and paused ones."""
+    if session.agent.settings.sharers > 1:
+        manager = bare(controller)._actor_manager._resource_manager
+        session.settle_shared(manager._pg_to_request, manager._acquired_pgs)
+    with session.using() as agent:
+        agent.to_come, agent.concurrency = trials_of(controller)
+        now = time.monotonic()
+        for trial in controller.get_live_trials():
+            state = agent.trials.get(trial.trial_id)
+            if state is None:
+                continue
+            if trial.status == Trial.RUNNING and state.phase is TrialPhase.PLACED:
+                state.phase = TrialPhase.RUNNING
+            elif trial.status == Trial.PAUSED and state.holds:
+                agent.trial_left(trial.trial_id, now, done=False)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from themis_ray.agent.agent import Agent
+
 
 @dataclass(frozen=True, slots=True)
 class TrialMetrics:
@@ -40,6 +42,25 @@ class TrialMetrics:
     nodes: dict[str, int] = field(default_factory=dict)
     leases: int = 1
     history: tuple[str, ...] = ()
+
+
+def of_trial(agent: Agent, trial_id: str, policy: str, now: float) -> TrialMetrics:
+    """How a trial stands now, under the arbiter's policy."""
+    state, report = agent.trials[trial_id], agent.state_of_app(now)
+    return TrialMetrics(
+        app=agent.settings.app,
+        policy=policy,
+        r=report.r,
+        trial_r=agent.trial_r(trial_id, now),
+        t_shared_s=report.t_shared_s,
+        t_ideal_s=report.t_ideal_s,
+        gpus=state.allocation.size,
+        placement_score=agent.placement_score(trial_id),
+        lease=state.group,
+        nodes=dict(state.allocation),
+        leases=state.leases,
+        history=tuple(state.history),
+    )
 
 
 _latest: dict[str, TrialMetrics] = {}

@@ -2,38 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
+from themis_ray.agent.shape import FRACTION_REMEDY, TrialShape
 from themis_ray.errors import ConfigError
-
-FRACTION_REMEDY = (
-    "fractional GPUs are leased below one only, where trials share a GPU (0.25 puts four trials on "
-    "one); otherwise ask for whole GPUs"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TrialShape:
-    """A trial's bundle and how many units it runs on.
-
-    Attributes:
-        bundle: Resources of one bundle of the trial's placement group.
-        smallest: The fewest units.
-        largest: The most units.
-        sharers: How many trials share one unit.
-    """
-
-    bundle: dict[str, float]
-    smallest: int
-    largest: int
-    sharers: int = 1
-
-    @property
-    def request(self) -> dict[str, float]:
-        """What one trial asks Ray for, within a bundle."""
-        return {name: amount / self.sharers for name, amount in self.bundle.items()}
 
 
 def shape_of(request: PlacementGroupFactory, unit: str, smallest: int, largest: int) -> TrialShape:
@@ -101,33 +73,3 @@ def _gang(bundle: dict[str, float], count: int, smallest: int, largest: int) -> 
 
 def _per_gpu(bundle: dict[str, float], gpus: float) -> dict[str, float]:
     return {**{k: v / gpus for k, v in bundle.items()}, "GPU": 1.0}
-
-
-def check_range(smallest: int, largest: int) -> None:
-    """Refuse sizes that no trial can have.
-
-    Raises:
-        ConfigError: They are not whole numbers with ``1 <= smallest <= largest``.
-    """
-    for name, value in (("min_gpus_per_trial", smallest), ("max_gpus_per_trial", largest)):
-        if isinstance(value, float) and value != int(value):
-            raise ConfigError(f"{name} = {value}; {FRACTION_REMEDY}")
-        if value < 1:
-            raise ConfigError(f"{name} = {value}; use a whole number of 1 or more")
-    if smallest > largest:
-        raise ConfigError(
-            f"min_gpus_per_trial = {smallest} is more than max_gpus_per_trial = {largest}"
-        )
-
-
-def check_cluster(shape: TrialShape, unit: str, cluster: int) -> None:
-    """Refuse a trial that is larger than the cluster.
-
-    Raises:
-        ConfigError: It is.
-    """
-    if cluster and shape.largest > cluster:
-        raise ConfigError(
-            f"max_gpus_per_trial = {shape.largest}, but the cluster has {cluster} {unit}s to "
-            f"lease; use {cluster} or less"
-        )

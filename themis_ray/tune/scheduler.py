@@ -17,20 +17,22 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.schedulers.trial_scheduler import TrialScheduler
 
 from themis_ray.agent.agent import Agent, AgentSettings
+from themis_ray.agent.session import Session
+from themis_ray.agent.shape import TrialShape, check_cluster, check_range
 from themis_ray.agent.trials import TrialPhase
 from themis_ray.core.fairness import Ideal
 from themis_ray.errors import ConfigError
 from themis_ray.live import client as live
 from themis_ray.profiling.profile_file import load_profiles
 from themis_ray.searchers.registry import search_for
-from themis_ray.tune import names
-from themis_ray.tune.controller import CloseAtEnd, bare, hard_stop, saves_itself
+from themis_ray.tune import metrics, names
+from themis_ray.tune.checkpoints import loses_nothing, saved_now
+from themis_ray.tune.controller import CloseAtEnd, bare, follow_statuses, hard_stop
 from themis_ray.tune.horizon import ITERATION_ATTR, iterations_of, trials_of
 from themis_ray.tune.lease_request import LeaseRequest
 from themis_ray.tune.measured import measured_in, model_of
 from themis_ray.tune.reports import Reports
-from themis_ray.tune.resources import TrialShape, check_cluster, check_range, shape_of
-from themis_ray.tune.session import Session
+from themis_ray.tune.resources import shape_of
 from themis_ray.tune.telling import Teller
 
 logger = logging.getLogger(__name__)
@@ -207,12 +209,13 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         if state is None or not state.live:
             return str(TrialScheduler.STOP)  # a report that was under way when it was stopped
         leave = self._note_result(session, trial, result)
+        force = self.settings.preempt_without_checkpoint
         with self._deciding():
             decision = self._decide(tune_controller, trial, result)
-        session.publish(trial.trial_id)
+        self._publish(session, trial)
         if decision == TrialScheduler.PAUSE:
             self._paused_by_lease[trial.trial_id] = False
-        elif decision == TrialScheduler.CONTINUE and leave and self._saved(trial, result):
+        elif decision == TrialScheduler.CONTINUE and leave and saved_now(trial, result, force):
             self._paused_by_lease[trial.trial_id] = True
             decision = TrialScheduler.PAUSE
         if decision == TrialScheduler.PAUSE:
@@ -232,8 +235,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """A trial is over."""
         session = self._session
-        ours = session is not None and not session.closed
-        if session is None or not ours or trial.trial_id not in session.agent.trials:
+        if session is None or session.closed or trial.trial_id not in session.agent.trials:
             self._complete(tune_controller, trial, result)
             return
         with self._deciding():
@@ -244,7 +246,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             state.iterations_done = float(result.get(ITERATION_ATTR, 0))
             agent.to_come, agent.concurrency = trials_of(tune_controller)
             state.phase = TrialPhase.DONE
-        session.publish(trial.trial_id)
+        self._publish(session, trial)
         self._gone(trial)
 
     def _complete(self, controller: Any, trial: Trial, result: dict[str, Any]) -> None:
@@ -275,7 +277,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             return self.base.choose_trial_to_run(tune_controller)
         if session.failure:
             raise ConfigError(f"{self.app} lost its place at the arbiter: {session.failure}")
-        self._follow_statuses(session, tune_controller)
+        follow_statuses(session, tune_controller)
         session.pump()
         self._stop_overdue(session, tune_controller)
         self._teller.why_waiting(session)
@@ -336,8 +338,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
         """Give a trial a fresh request: Tune asks the arbiter with it when it stages the trial."""
         assert self._shape is not None
         self._paused_by_lease.pop(trial.trial_id, None)
-        request = self._shape.request
-        trial.placement_group_factory = LeaseRequest(self.app, request, trial.trial_id)
+        trial.placement_group_factory = LeaseRequest(self.app, self._shape.request, trial.trial_id)
 
     def _note_result(self, session: Session, trial: Trial, result: dict[str, Any]) -> bool:
         iteration = float(result.get(ITERATION_ATTR, 0))
@@ -345,7 +346,9 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             state = agent.trials[trial.trial_id]
             if result.get("should_checkpoint"):
                 state.checkpointed = iteration
-            state.preemptible = self._preemptible(trial, state.checkpointed)
+            state.preemptible = self.settings.preempt_without_checkpoint or loses_nothing(
+                trial, state.checkpointed
+            )
             state.last_result = result
             if not state.preemptible:
                 self._teller.once(
@@ -363,45 +366,18 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
                 **measured_in(result),
             )
 
-    def _preemptible(self, trial: Trial, checkpointed: float | None) -> bool:
-        if self.settings.preempt_without_checkpoint:
-            return True
-        if checkpointed is not None or trial.checkpoint is not None:
-            return True
-        cls = trial.get_trainable_cls()
-        return bool(saves_itself(cls))
-
-    def _saved(self, trial: Trial, result: dict[str, Any]) -> bool:
-        """Whether to pause at this report: now, if nothing would be lost; else at a later one."""
-        cls = trial.get_trainable_cls()
-        return (
-            saves_itself(cls)
-            or bool(result.get("should_checkpoint"))
-            or (trial.checkpoint is None and self.settings.preempt_without_checkpoint)
-        )
+    def _publish(self, session: Session, trial: Trial) -> None:
+        """Make a trial's newest r and lease known to callbacks and loggers."""
+        policy = session.welcome.policy if session.welcome else ""
+        with session.using() as agent:
+            known = metrics.of_trial(agent, trial.trial_id, policy, time.monotonic())
+        metrics.publish(trial.trial_id, known)
 
     def _gone(self, trial: Trial) -> None:
         if self._session is not None and not self._session.closed:
             with self._session.using() as agent:
                 agent.trial_left(trial.trial_id, time.monotonic(), done=True)
             self._session.pump()
-
-    def _follow_statuses(self, session: Session, controller: Any) -> None:
-        """Take over what Tune has done since: trials that have started, and paused ones."""
-        if self.settings.sharers > 1:
-            manager = bare(controller)._actor_manager._resource_manager
-            session.settle_shared(manager._pg_to_request, manager._acquired_pgs)
-        with session.using() as agent:
-            agent.to_come, agent.concurrency = trials_of(controller)
-            now = time.monotonic()
-            for trial in controller.get_live_trials():
-                state = agent.trials.get(trial.trial_id)
-                if state is None:
-                    continue
-                if trial.status == Trial.RUNNING and state.phase is TrialPhase.PLACED:
-                    state.phase = TrialPhase.RUNNING
-                elif trial.status == Trial.PAUSED and state.holds:
-                    agent.trial_left(trial.trial_id, now, done=False)
 
     def _stop_overdue(self, session: Session, controller: Any) -> None:
         """Stop what has not paused by the end of its lease; it goes back to its checkpoint."""

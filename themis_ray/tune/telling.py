@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 
+from themis_ray.agent.session import Session
 from themis_ray.agent.trials import TrialPhase
 from themis_ray.errors import ThemisError
-from themis_ray.tune.session import Session
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from typing import Any
 import ray
 
 from themis_ray.agent.agent import Agent
+from themis_ray.agent.groups import LeasedPlacementGroup, SharedPlacementGroup
 from themis_ray.agent.trials import TrialPhase, heads
 from themis_ray.core import events as ev
 from themis_ray.core.commands import GroupRefused, LeasesChanged, RequestReport, SendOffer
@@ -26,12 +27,6 @@ from themis_ray.rpc.messages import (
     HeldGroup,
     RegisterRequest,
     WelcomeInfo,
-)
-from themis_ray.tune import metrics
-from themis_ray.tune.lease_request import (
-    LeasedPlacementGroup,
-    LeaseRequest,
-    SharedPlacementGroup,
 )
 
 logger = logging.getLogger(__name__)
@@ -52,9 +47,9 @@ def session_of(app: str) -> Session:
 
 
 class Session:
-    """Connects an app's scheduler with the arbiter.
+    """Connects an app with the arbiter.
 
-    The controller's thread and the connection's thread both come here; one lock guards the AGENT.
+    The search's threads and the connection's thread both come here; one lock guards the AGENT.
 
     Args:
         agent: The app's AGENT.
@@ -117,24 +112,29 @@ class Session:
 
     # -- trials ---------------------------------------------------------------------------
 
-    def await_lease(self, request: LeaseRequest) -> LeasedPlacementGroup:
-        """A trial waits; returns the group that it will get."""
+    def await_lease(self, trial_id: str, own: str) -> LeasedPlacementGroup:
+        """A trial waits; returns the group that it will get.
+
+        Args:
+            trial_id: Which trial.
+            own: The name of its group, unless it shares another's.
+        """
         actor = live.find_actor()
         if actor is None:
             raise ConfigError("the arbiter is gone; start it again with `themis start`")
         shares = self.agent.settings.sharers > 1
-        name = request.group
+        name = own
         with self._lock:
-            if request.trial_id in self.agent.trials:
+            if trial_id in self.agent.trials:
                 if shares:
-                    name = self.agent.join_group(request.trial_id, name, time.monotonic())
+                    name = self.agent.join_group(trial_id, own, time.monotonic())
                 else:
-                    self.agent.trial_waits(request.trial_id, name)
+                    self.agent.trial_waits(trial_id, own)
         granted = actor.wait_for_lease.options(concurrency_group="waiting").remote(
             self.app, name, shares
         )
         made = SharedPlacementGroup if shares else LeasedPlacementGroup
-        group = made(request.group, granted)
+        group = made(own, granted)
         with self._lock:
             self._waiting[name] = group
             if isinstance(group, SharedPlacementGroup):
@@ -187,28 +187,6 @@ class Session:
         reason = document.get("reason", {})
         text, remedy = reason.get("text", ""), reason.get("remedy", "")
         return f"{text}; {remedy}" if remedy else str(text)
-
-    def publish(self, trial_id: str) -> None:
-        """Make a trial's newest r and lease known to callbacks and loggers."""
-        with self._lock:
-            agent, now = self.agent, time.monotonic()
-            state = agent.trials[trial_id]
-            report = agent.state_of_app(now)
-            known = metrics.TrialMetrics(
-                app=self.app,
-                policy=self.welcome.policy if self.welcome else "",
-                r=report.r,
-                trial_r=agent.trial_r(trial_id, now),
-                t_shared_s=report.t_shared_s,
-                t_ideal_s=report.t_ideal_s,
-                gpus=state.allocation.size,
-                placement_score=agent.placement_score(trial_id),
-                lease=state.group,
-                nodes=dict(state.allocation),
-                leases=state.leases,
-                history=tuple(state.history),
-            )
-        metrics.publish(trial_id, known)
 
     # -- the connection's thread ------------------------------------------------------------
 
