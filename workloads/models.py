@@ -15,7 +15,7 @@ from ..errors import ConfigError
 _IMAGENET_HEAD = 4096
 """Width of the two hidden layers in the classifier of VGG and AlexNet."""
 
-_SMALLEST = {"inception": 75, "alexnet": 63, "maxvit": 224}
+_SMALLEST = {"inception": 75, "alexnet": 63, "maxvit": 224, "vit_h_14": 28}
 """Least image side in pixels, by name prefix; below it a layer has no output left."""
 
 _DEFAULT_SMALLEST = 32
@@ -59,6 +59,11 @@ class ModelSpec:
             raise ConfigError(
                 f"{self.name} cannot use {self.image_size}x{self.image_size} images: "
                 f"set image_size to at least {smallest_image(self.name)}"
+            )
+        if self.side % _patch(self.name):
+            raise ConfigError(
+                f"{self.name} cuts images into patches of {_patch(self.name)} pixels: "
+                f"set image_size to a multiple of that, not {self.side}"
             )
         if self.width is not None and (self.width < 1 or not _has_wide_head(self.name)):
             raise ConfigError(
@@ -119,6 +124,11 @@ def smallest_image(name: str) -> int:
         if name.startswith(prefix):
             return side
     return _DEFAULT_SMALLEST
+
+
+def _patch(name: str) -> int:
+    """Side in pixels of the patches that a vision transformer sees; 1 for other models."""
+    return int(name.rpartition("_")[2]) if name.startswith("vit_") else 1
 
 
 def _has_wide_head(name: str) -> bool:

@@ -40,6 +40,55 @@ def test_a_step_a_checkpoint_and_the_same_step_again(model: str, side: int, tmp_
         assert all(torch.equal(after[name], value) for name, value in weights(job).items())
 
 
+@pytest.mark.parametrize(("model", "side"), [("alexnet", 63), ("resnet152", 32)])
+def test_a_step_at_the_smallest_size(model: str, side: int) -> None:
+    with ClassifierJob({"model": model, "global_batch": 2, "eval_examples": 2}) as job:
+        before = {name: p.detach().clone() for name, p in job.trainer.model.named_parameters()}
+        assert job._held_out[0].shape[-1] == side
+        assert 0 < job.advance()["loss"] < 100
+        after = dict(job.trainer.model.named_parameters())
+        assert not any(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_auxiliary_heads_are_trained_at_their_published_weight() -> None:
+    spec = ModelSpec("inception_v3", 4, 299, auxiliary=True)
+    model = spec.build().double()
+    # What the heads say must not depend on chance here.
+    model.dropout.p = 0.0
+    images = torch.randn(2, 3, 299, 299, generator=torch.Generator().manual_seed(1)).double()
+    targets = torch.tensor([0, 3])
+    outputs = model(images)
+    cross_entropy = torch.nn.functional.cross_entropy
+    main, head = (cross_entropy(logits, targets) for logits in outputs)
+    loss = spec.loss(outputs, targets)
+    assert loss.item() == pytest.approx((main + 0.4 * head).item())
+    loss.backward(retain_graph=True)
+    learned = model.AuxLogits.fc.weight.grad.clone()
+    model.zero_grad()
+    head.backward()
+    assert torch.allclose(learned, 0.4 * model.AuxLogits.fc.weight.grad)
+    with torch.no_grad():
+        assert model.eval()(images).shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "heads", "auxiliary"), [("googlenet", 2, None), ("googlenet", 0, False)]
+)
+def test_a_classifier_has_the_heads_that_its_images_allow(
+    model: str, heads: int, auxiliary: bool | None
+) -> None:
+    config = {"model": model, "global_batch": 2, "eval_examples": 2, "auxiliary": auxiliary}
+    with ClassifierJob(config) as job:
+        before = weights(job)
+        found = [name for name in before if name.startswith("aux") and "fc2.weight" in name]
+        assert len(found) == heads
+        report = job.advance()
+        assert report["loss"] > 0
+        assert 0 <= report["accuracy"] <= 1
+        after = weights(job)
+        assert not any(torch.equal(before[name], after[name]) for name in found)
+
+
 def test_a_resnet_resumed_at_a_checkpoint_has_the_bits_of_an_undisturbed_run(
     tmp_path: Path,
 ) -> None:
@@ -108,7 +157,11 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         ({"momentun": 0.1}, "did you mean 'momentum'"),
         ({"model": "resnet5"}, "did you mean resnet50"),
         ({"model": "inception_v3", "image_size": 32}, "at least 75"),
+        ({"model": "vit_b_16", "image_size": 40}, "a multiple of that, not 40"),
         ({"model": "resnet18", "width": 64}, "VGG and AlexNet"),
+        ({"model": "resnet18", "auxiliary": True}, "resnet18 has no auxiliary heads"),
+        ({"model": "inception_v3", "auxiliary": True}, r"inception_v3 \(from 299 pixels\)"),
+        ({"loader_workers": -1, "model": "squeezenet1_1"}, "loader_workers"),
         ({"dataset": "mnist"}, "choose one of digits"),
         ({"dataset": "cifar10"}, "needs data_dir"),
         ({"dataset": "imagefolder", "data_dir": "absent"}, "sub-folder"),
