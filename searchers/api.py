@@ -48,9 +48,11 @@ __all__ = [
     "TrialInfo",
     "checked",
     "finish_s",
+    "jobs_of",
     "median_jobs",
     "share_out",
     "time_left_s",
+    "time_of",
 ]
 
 
@@ -135,25 +137,42 @@ def time_left_s(search: Search, allocation: Sequence[int], level: Level = Level.
     Raises:
         AdapterError: The search's answer cannot be used; the message says why.
     """
+    return time_of(search, jobs_of(search, allocation), sum(allocation), level)
+
+
+def jobs_of(search: Search, allocation: Sequence[int]) -> list[Sequence[JobInfo]]:
+    """What a search answers: the jobs of each phase, of one for a :class:`RemainingSearch`.
+
+    Raises:
+        AdapterError: The search's answer cannot be used; the message says why.
+    """
     if isinstance(search, PhaseSearch):
         phases = search.num_phases()
         if not isinstance(phases, int) or phases < 0:
             raise _refused(
                 search, f"num_phases() returned {phases!r}; return a whole number of 0 or more"
             )
-        return math.fsum(
-            finish_s(
-                checked(search, search.jobs_in_phase(phase, allocation), allocation),
-                sum(allocation),
-                level,
-                longest_first=True,
-            )
-            for phase in range(phases)
-        )
-    if isinstance(search, RemainingSearch):
-        jobs = checked(search, search.jobs_remaining(allocation), allocation)
-        return finish_s(jobs, sum(allocation), level)
-    raise _refused(search, "derive it from PhaseSearch or RemainingSearch")
+        answers = [search.jobs_in_phase(phase, allocation) for phase in range(phases)]
+    elif isinstance(search, RemainingSearch):
+        answers = [search.jobs_remaining(allocation)]
+    else:
+        raise _refused(search, "derive it from PhaseSearch or RemainingSearch")
+    return [checked(search, jobs, allocation) for jobs in answers]
+
+
+def time_of(
+    search: Search, answers: Sequence[Sequence[JobInfo]], gpus: int, level: Level = Level.MACHINE
+) -> float:
+    """Seconds that the jobs of a search take, its answers for ``gpus`` GPUs being known.
+
+    Args:
+        search: The search.
+        answers: What :func:`jobs_of` returned.
+        gpus: GPUs of the allocation asked about.
+        level: How far apart its machines are, when there are several.
+    """
+    longest_first = isinstance(search, PhaseSearch)
+    return math.fsum(finish_s(jobs, gpus, level, longest_first=longest_first) for jobs in answers)
 
 
 def finish_s(

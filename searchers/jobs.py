@@ -44,6 +44,18 @@ class JobInfo:
         """GPU-seconds left, without any slowdown."""
         return self.iterations_remaining * self.serial_iter_s
 
+    def on(self, gpus: Parts) -> JobInfo:
+        """The same job on other GPUs; what ``dataclasses.replace`` does, in half the time."""
+        return JobInfo(
+            self.id,
+            self.iterations_remaining,
+            self.serial_iter_s,
+            self.min_gpus,
+            self.max_gpus,
+            gpus,
+            self.sensitivity,
+        )
+
     def time_s(self, level: Level = Level.MACHINE) -> float:
         """Seconds that it still takes on its GPUs (on ``min_gpus`` of one machine if it waits).
 
@@ -196,7 +208,7 @@ def share_out(
     if room and started:
         sizes = _grow([jobs[i] for i in started], started, sizes, room, split)
     placed = _lay_out(jobs, sizes, allocation)
-    return [replace(job, gpus=placed.get(i, ())) for i, job in enumerate(jobs)]
+    return [job.on(placed.get(i, ())) for i, job in enumerate(jobs)]
 
 
 def _grow(

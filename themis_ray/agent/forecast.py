@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from themis_ray.core.cluster import Level
-from themis_ray.errors import AdapterError
 from themis_ray.searchers.api import (
     AllTrials,
     AppState,
     JobInfo,
+    Parts,
     PhaseSearch,
-    RemainingSearch,
     Search,
-    checked,
-    time_left_s,
+    jobs_of,
+    time_of,
 )
 
 
@@ -67,6 +66,8 @@ class Forecast:
     _seen: AppState = field(default_factory=AppState)
     # Iterations that each trial had done when the current phase began.
     _begun: dict[str, float] = field(default_factory=dict)
+    # What the search has answered since, by allocation: not even the level changes that.
+    _answers: dict[Parts, list[Sequence[JobInfo]]] = field(default_factory=dict)
     _times: dict[tuple[int, Level], float] = field(default_factory=dict)
     _shares: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _demand: int = 0
@@ -80,8 +81,7 @@ class Forecast:
         """
         before, limits = len(self.phases), self.limits
         self._seen = app
-        self._times.clear()
-        self._shares.clear()
+        self._forget()
         try:
             self._look(app)
         except Exception as error:
@@ -95,18 +95,14 @@ class Forecast:
         if self.phases:
             self._demand = max(self._demand, self.phases[0].demand)
 
+    def _forget(self) -> None:
+        self._answers.clear()
+        self._times.clear()
+        self._shares.clear()
+
     def _look(self, app: AppState) -> None:
-        search = self.search
-        search.observe(app)
-        if isinstance(search, PhaseSearch):
-            count = search.num_phases()
-            if not isinstance(count, int) or count < 0:
-                raise AdapterError(f"num_phases() returned {count!r}")
-            jobs = [checked(search, search.jobs_in_phase(p, ()), ()) for p in range(count)]
-        elif isinstance(search, RemainingSearch):
-            jobs = [checked(search, search.jobs_remaining(()), ())]
-        else:
-            raise AdapterError(f"{search!r} is neither a PhaseSearch nor a RemainingSearch")
+        self.search.observe(app)
+        jobs = jobs_of(self.search, ())
         self.phases = tuple(_sum_up(phase, app.concurrency) for phase in jobs if phase)
         self.current = tuple(jobs[0]) if jobs else ()
         self.limits = {job.id: (job.min_gpus, job.max_gpus) for job in self.current if job.id}
@@ -119,8 +115,7 @@ class Forecast:
             "such faults"
         )
         self.search = AllTrials()
-        self._times.clear()
-        self._shares.clear()
+        self._forget()
         self._look(self._seen)
 
     def time_left_s(self, gpus: int, level: Level = Level.MACHINE) -> float:
@@ -139,12 +134,15 @@ class Forecast:
             if sum(allocation) > limit:
                 allocation = (limit,) if len(allocation) == 1 else (1,) * limit
             try:
-                known = time_left_s(self.search, allocation, key[1])
+                known = self._ask_time_s(allocation, key[1])
             except Exception as error:
                 self._distrust(error)
-                known = time_left_s(self.search, allocation, key[1])
+                known = self._ask_time_s(allocation, key[1])
             self._times[key] = known
         return known
+
+    def _ask_time_s(self, allocation: Parts, level: Level) -> float:
+        return time_of(self.search, self._ask(allocation), sum(allocation), level)
 
     def _most_at_once(self) -> int:
         """More GPUs than these are of no use to any phase."""
@@ -163,13 +161,16 @@ class Forecast:
         return known
 
     def _ask_shares(self, gpus: int) -> tuple[int, ...]:
-        if isinstance(self.search, PhaseSearch):
-            jobs = self.search.jobs_in_phase(0, (gpus,)) if self.search.num_phases() else []
-        else:
-            assert isinstance(self.search, RemainingSearch)
-            jobs = self.search.jobs_remaining((gpus,))
-        sizes = [sum(job.gpus) for job in checked(self.search, jobs, (gpus,))]
+        current = next(iter(self._ask((gpus,))), ())
+        sizes = (sum(job.gpus) for job in current)
         return tuple(sorted((size for size in sizes if size), reverse=True))
+
+    def _ask(self, allocation: Parts) -> list[Sequence[JobInfo]]:
+        """What the search answers about an allocation."""
+        known = self._answers.get(allocation)
+        if known is None:
+            known = self._answers[allocation] = jobs_of(self.search, allocation)
+        return known
 
     def precedence(self, *, starting: bool) -> dict[str, float]:
         """Trials with a smaller figure get GPUs first, and give them up last.
