@@ -5,8 +5,9 @@ many as it can use, by Equation 2. ``subsets`` is the paper's way: r for each su
 offer (a count for each machine, since GPUs of one machine are alike) that is no larger than the
 demand, by the same evaluation. ``subsets, each shape once`` is the same when subsets with equal
 counts and level are looked up: of 4 GPUs there are no more shapes than rows, so that the search is
-asked as often as by us, and what is gained there is the enumeration only. ``again`` is our table when the same is offered again and nothing
-has changed. All are timed in one run; the target is 50 times faster than subsets.
+asked as often as by us, and what is gained there is the enumeration only. ``again`` is our table
+when the same is offered again and nothing has changed. All are timed in one run; the target is 50
+times faster than subsets.
 """
 
 from __future__ import annotations
