@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from themis_ray.core.policies import POLICIES, Policy, make_policy
-from themis_ray.core.settings import ArbiterConfig
+from themis_ray.core.settings import ArbiterConfig, default_grid_s
 from themis_ray.errors import ConfigError
 
 ENV_PREFIX = "THEMIS_"
@@ -95,7 +95,9 @@ class ArbiterOptions(BaseModel):
             bid_timeout_s=self.answer_timeout_s,
             round_delay_s=self.round_delay_s,
             min_lease_s=self.lease_s / 10 if self.min_lease_s is None else self.min_lease_s,
-            lease_grid_s=self.lease_s / 4 if self.lease_grid_s is None else self.lease_grid_s,
+            lease_grid_s=(
+                default_grid_s(self.lease_s) if self.lease_grid_s is None else self.lease_grid_s
+            ),
         )
 
     def make_policy(self) -> Policy:

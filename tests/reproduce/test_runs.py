@@ -66,7 +66,7 @@ def test_a_policy_depends_on_its_own_file_and_not_on_the_others() -> None:
     def of(policy: str) -> frozenset[str]:
         return modules(POLICIES[policy].__module__)
 
-    own = {"fair_clock", "averse", "replacing", "lease_aware"}
+    own = {"fair_clock", "urgency", "replacing", "remaining"}
     assert {f"themis_ray.core.policies.{name}" for name in own} <= of("themis")
     assert "themis_ray.core.policies.themis" not in of("themis-paper") | of("drf")
     assert "themis_ray.core.solver" in of("themis-paper")

@@ -12,7 +12,7 @@ import typer
 from themis_ray.cli.durations import seconds
 from themis_ray.cli.options import JsonOption
 from themis_ray.cli.output import number, print_json
-from themis_ray.core.settings import ArbiterConfig
+from themis_ray.core.settings import ArbiterConfig, default_grid_s
 from themis_ray.errors import InvalidInputError
 from themis_ray.sim.cluster_file import MoveCost, SimCluster, load_cluster, with_profiles
 from themis_ray.sim.generate import generate, is_spec
@@ -63,8 +63,13 @@ def simulate(
     notice: Annotated[str, typer.Option(help="Leases are put up so long before they end.")] = "10s",
     grace: Annotated[str, typer.Option(help="GPUs are taken so long after their lease.")] = "10s",
     lease_grid: Annotated[
-        str, typer.Option(help="Leases end together at multiples of this; 0: each by itself.")
-    ] = "0",
+        str | None,
+        typer.Option(
+            help="Leases end together at multiples of this; 0: each by itself. Default: a quarter "
+            "of a lease, as live.",
+            show_default=False,
+        ),
+    ] = None,
     format_: Annotated[
         str, typer.Option("--format", help=f"The trace's format: auto, {', '.join(FORMATS)}.")
     ] = "auto",
@@ -139,7 +144,7 @@ def _config(
     lease: str,
     notice: str,
     grace: str,
-    lease_grid: str,
+    lease_grid: str | None,
     restart: str | None,
     ideal: str,
     seed: int,
@@ -159,7 +164,11 @@ def _config(
             notice_s=notice_s,
             grace_s=_or_zero(grace, "--grace"),
             min_lease_s=min(60.0, lease_s / 10),
-            lease_grid_s=_or_zero(lease_grid, "--lease-grid"),
+            lease_grid_s=(
+                default_grid_s(lease_s)
+                if lease_grid is None
+                else _or_zero(lease_grid, "--lease-grid")
+            ),
         ),
         ideal="paper" if _one_of("--ideal", ideal, IDEALS) == "paper" else "exclusive",
         move=move,

@@ -7,6 +7,15 @@ from dataclasses import dataclass
 
 from themis_ray.errors import ConfigError
 
+# Leases end on a grid of this part of a lease unless set otherwise. When each ends by itself, GPUs
+# come free one at a time: a gang finds its GPUs late or never, and jobs end up scattered.
+GRID_OF_LEASE = 0.25
+
+
+def default_grid_s(lease_s: float) -> float:
+    """The grid on which leases of this length end unless it is set otherwise, in seconds."""
+    return lease_s * GRID_OF_LEASE
+
 
 @dataclass(frozen=True, slots=True)
 class ArbiterConfig:

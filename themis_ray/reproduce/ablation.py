@@ -20,7 +20,6 @@ DEFAULT = "themis"
 NOT_VARIED = frozenset({"seed", "timeout_s", "restart_s"})
 # What numbers are tried besides the default; others are halved and doubled.
 TRIED: Mapping[str, tuple[Plain, ...]] = {
-    "aversion": (0.0, 2.0, 4.0, 16.0, 32.0),
     "fairness_knob": ("4/5",),
     "min_bidders": (3,),
 }

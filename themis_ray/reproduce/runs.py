@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from themis_ray.core.policies import POLICIES, Policy, make_policy
-from themis_ray.core.settings import ArbiterConfig
+from themis_ray.core.settings import ArbiterConfig, default_grid_s
 from themis_ray.errors import InvalidInputError, ThemisError
 from themis_ray.reproduce.outcome import Outcome, outcome_of
 from themis_ray.sim.cluster_file import MoveCost, SimCluster, load_cluster, parse_cluster
@@ -167,6 +167,7 @@ def study_of(run: Run, trace: Trace) -> Study:
             lease_s=run.lease_s,
             notice_s=min(10.0, run.lease_s / 10),
             min_lease_s=min(60.0, run.lease_s / 10),
+            lease_grid_s=default_grid_s(run.lease_s),
         ),
         ideal="paper" if run.ideal == "paper" else "exclusive",
         move=move,

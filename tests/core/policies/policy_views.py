@@ -2,6 +2,7 @@
 
 import math
 
+from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Machine
 from themis_ray.core.events import AppReport, JobReport
 from themis_ray.core.policies.base import AppView, RoundView
@@ -47,6 +48,25 @@ def round_of(machines, *apps, pool=None, now=NOW_S, memory=None, round_id=1, lea
     pool = cluster.capacity if pool is None else Allocation(pool)
     views = {a.id: a for a in apps}
     return RoundView(now, round_id, cluster, pool, views, lease, memory or {})
+
+
+def bid_table(view, name, work, most=None, own=False):
+    """Honest bids of linear speed: ``work`` GPU-seconds left, GPUs that are kept included.
+
+    With ``own``, the GPUs that the app has now are named.
+    """
+    a = view.apps[name]
+    elapsed, kept = view.now_s - a.joined_s, a.kept.size
+    most = a.needs if most is None else most
+
+    def r(gpus):
+        return (elapsed + work / gpus) / a.report.t_ideal_s if gpus else math.inf
+
+    rows = []
+    for n in range(1, most + 1):
+        pinned = Allocation({m: min(n, c) for m, c in a.expiring.items()} if own else {})
+        rows.append(BidRow(r(kept + n), pinned, (1,) * (n - pinned.size)))
+    return BidTable(name, r(kept), tuple(rows))
 
 
 def counts(outcome):

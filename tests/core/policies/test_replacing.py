@@ -9,6 +9,7 @@ from policy_views import app, job, round_of
 from themis_ray.core.cluster import NOTHING, Allocation, Machine
 from themis_ray.core.policies.base import Award
 from themis_ray.core.policies.replacing import placed_anew
+from themis_ray.core.policies.themis import jobs_of
 from themis_ray.testing.invariants import sum_up
 from themis_ray.testing.policy_contract import random_view
 
@@ -17,8 +18,16 @@ def awards(**gpus):
     return {name: Award(Allocation(some)) for name, some in gpus.items()}
 
 
+def jobs_in(view, order=()):
+    """Apps in this order, the others after them; jobs that run first."""
+    of = jobs_of(view)
+    apps = [*order, *(name for name in of if name not in order)]
+    return {a: sorted(of[a], key=lambda t: not t.runs) for a in apps if a in of}
+
+
 def placed(view, given, order=()):
-    return {name: dict(a.gpus) for name, a in placed_anew(view, given, order).items()}
+    anew = placed_anew(view, given, jobs_in(view, order))
+    return {name: dict(a.gpus) for name, a in anew.items()}
 
 
 def test_a_job_that_runs_stays_where_it_is():
@@ -61,12 +70,21 @@ def test_who_comes_first_chooses_first():
         assert split == [last]
 
 
+def test_jobs_take_their_apps_gpus_in_the_order_given():
+    """Two GPUs: for the gang of two when it comes first, else one for the single job."""
+    view = round_of({"m0": 1, "m1": 2}, app("a", job(2, name="gang"), job(1, name="single")))
+    gang, single = jobs_of(view)["a"]
+    given = awards(a={"m0": 1, "m1": 1})
+    assert placed_anew(view, given, {"a": [gang, single]})["a"].gpus == Allocation({"m1": 2})
+    assert placed_anew(view, given, {"a": [single, gang]}) == given
+
+
 def test_what_cannot_be_placed_otherwise_stays_as_it_was():
     """A gang of one machine was given GPUs of two, and there is no other place for it."""
     view = round_of({"m0": 1, "m1": 1}, app("a", job(2)))
     given = awards(a={"m0": 1, "m1": 1})
-    assert placed_anew(view, given) == given
-    assert placed_anew(view, {}) == {}
+    assert placed_anew(view, given, jobs_in(view)) == given
+    assert placed_anew(view, {}, jobs_in(view)) == {}
 
 
 def random_awards(view, rng):
@@ -87,7 +105,7 @@ def test_counts_and_lease_times_are_kept_and_nothing_is_given_twice(seed):
     rng = random.Random(seed)
     view = random_view(rng, seed)
     given = random_awards(view, rng)
-    anew = placed_anew(view, given, rng.sample(sorted(given), len(given)))
+    anew = placed_anew(view, given, jobs_in(view, rng.sample(sorted(given), len(given))))
     assert list(anew) == list(given)
     for name, award in anew.items():
         assert award.gpus.size == given[name].gpus.size
@@ -114,4 +132,5 @@ def test_who_keeps_the_size_of_the_only_job_keeps_the_gpus(seed):
         name: Award(sum_up(Allocation({units.pop(): 1}) for _ in range(gpus.size)))
         for name, gpus in own.items()
     }
-    assert {name: award.gpus for name, award in placed_anew(view, given).items()} == own
+    anew = placed_anew(view, given, jobs_in(view))
+    assert {name: award.gpus for name, award in anew.items()} == own

@@ -3,172 +3,18 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from policy_views import app, counts, got, job, kinds, round_of
+from policy_views import app, bid_table, counts, got, job, kinds, round_of
 
-from themis_ray.core.bids import BidRow, BidTable
-from themis_ray.core.cluster import Allocation
 from themis_ray.core.fairness import PhaseWork
 from themis_ray.core.policies import Themis
-from themis_ray.core.policies.fair_clock import Forecast
-from themis_ray.core.policies.lease_aware import fair_r, fair_share, lease_aware, told
 from themis_ray.core.policies.themis import fair_clock
 from themis_ray.errors import ConfigError
 
 M8 = {"m0": 8}
 
 
-def ones(name, n=8, **more):
-    return app(name, *(job(name=f"j{i}") for i in range(n)), **more)
-
-
-def table(view, name, work, most=None, own=0):
-    """Honest bids of linear speed: ``work`` GPU-seconds left, GPUs that are kept included."""
-    a = view.apps[name]
-    elapsed, kept = view.now_s - a.joined_s, a.kept.size
-    most = a.needs if most is None else most
-
-    def r(gpus):
-        return (elapsed + work / gpus) / a.report.t_ideal_s if gpus else math.inf
-
-    rows = []
-    for n in range(1, most + 1):
-        pinned = Allocation({m: min(n, c) for m, c in a.expiring.items()} if own else {})
-        rest = n - pinned.size
-        rows.append(BidRow(r(kept + n), pinned, (1,) * rest))
-    return BidTable(name, r(kept), tuple(rows))
-
-
-def for_one_lease(bids, view):
-    """By the app's own T_id and R / N."""
-    a = view.apps[bids.app]
-    return lease_aware(bids, a, view, 45.0, told(a, view))
-
-
-# -- r for one lease ------------------------------------------------------------------------
-
-
-def test_r_for_one_lease_by_hand():
-    """8 GPUs, 2 apps: a share of 4. 16000 GPU-s left, T_id 5000 s, 1000 s old, L = 600.
-
-    The rest takes 4000 s on the share. On 8 GPUs it would take 2000 s; new GPUs are dead for 90 s
-    of 600, so 510/2000 of the rest is done and 74.5% takes 2980 s: (1000 + 600 + 2980) / 5000.
-    """
-    view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=2.0))
-    restated = for_one_lease(table(view, "a", 16000.0), view)
-    assert restated.r_nothing == pytest.approx((1000 + 600 + 4000) / 5000)
-    assert restated.rows[-1].r == pytest.approx(4580 / 5000)
-
-
-def test_gpus_that_one_has_cost_no_restart():
-    """4 of 8 are its own: dead for half of 90 s."""
-    view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=2.0, expiring={"m0": 4}))
-    restated = for_one_lease(table(view, "a", 16000.0, own=True), view)
-    by_size = {row.size: row.r for row in restated.rows}
-    assert by_size[4] == pytest.approx((1600 + (1 - 600 / 4000) * 4000) / 5000)
-    assert by_size[8] == pytest.approx((1600 + (1 - 555 / 2000) * 4000) / 5000)
-
-
-def test_an_app_that_ends_within_the_lease():
-    """800 GPU-s on 8 GPUs take 100 s, and 90 s to start."""
-    view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=2.0))
-    restated = for_one_lease(table(view, "a", 800.0), view)
-    assert restated.rows[-1].r == pytest.approx((1000 + 90 + 100) / 5000)
-    assert restated.r_nothing == pytest.approx((1000 + 600 + 200) / 5000)
-
-
-def test_what_is_kept_is_worth_something_without_the_round():
-    view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=2.0, kept={"m0": 2}), pool={"m0": 6})
-    restated = for_one_lease(table(view, "a", 16000.0), view)
-    assert restated.r_nothing == pytest.approx((1600 + (1 - 600 / 8000) * 4000) / 5000)
-
-
-def test_the_charge_for_moving_is_not_taken_twice():
-    jobs = [job(name=f"j{i}", restart_s=30.0) for i in range(8)]
-    view = round_of(M8, app("a", *jobs, t_ideal=5000.0, n_avg=2.0))
-    plain = table(view, "a", 16000.0)
-    charged = BidTable(
-        "a", math.inf, tuple(replace(row, r=row.r + 30 / 5000) for row in plain.rows)
-    )
-    restated = for_one_lease(charged, view)
-    assert restated.rows[-1].r == pytest.approx((1600 + (1 - 540 / 2000) * 4000) / 5000)
-
-
-@pytest.mark.parametrize(
-    ("n_avg", "fair_s"), [(1.0, 2000.0), (2.0, 4000.0), (3.2, 6400.0), (16.0, 32000.0)]
-)
-def test_the_fair_time_is_read_off_the_table(n_avg, fair_s):
-    """Also between two sizes and below the smallest."""
-    view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=n_avg))
-    restated = for_one_lease(table(view, "a", 16000.0), view)
-    assert restated.r_nothing == pytest.approx((1600 + fair_s) / 5000)
-
-
-@pytest.mark.parametrize(("n_avg", "fair_s"), [(2.0, 16000.0), (8.0, 16000.0), (16.0, 32000.0)])
-def test_no_app_is_faster_than_on_the_most_that_it_asks_for(n_avg, fair_s):
-    """A table that ends with one GPU says nothing of a share of four."""
-    view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=n_avg))
-    few = for_one_lease(table(view, "a", 16000.0, most=1), view)
-    assert few.r_nothing == pytest.approx((1600 + fair_s) / 5000)
-
-
-def test_the_age_of_an_app_that_was_here_before_the_arbiter():
-    view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=2.0, joined=900.0, elapsed=1000.0))
-    bids = table(round_of(M8, ones("a", t_ideal=5000.0)), "a", 16000.0)
-    restated = for_one_lease(bids, view)
-    assert restated.rows[-1].r == pytest.approx(4580 / 5000)
-
-
-def test_a_restart_costs_half_a_lease_at_most():
-    """A lease of 60 s would be over before an app has moved, and nobody new could bid."""
-    view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=2.0), lease=60.0)
-    restated = for_one_lease(table(view, "a", 16000.0), view)
-    assert restated.rows[-1].r == pytest.approx((1060 + (1 - 30 / 2000) * 4000) / 5000)
-
-
-def test_rows_that_help_nobody_are_left_out():
-    """It keeps 4 GPUs, and can use no more."""
-    view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=2.0, kept={"m0": 4}), pool={"m0": 4})
-    own = table(view, "a", 16000.0)
-    useless = replace(own, rows=tuple(replace(row, r=own.r_nothing) for row in own.rows))
-    assert own.rows
-    assert for_one_lease(own, view).rows
-    assert not for_one_lease(useless, view).rows
-
-
-def test_t_id_and_the_share_are_the_forecasts():
-    """T_id is 2000 s, as it would be done 2000 s after it joined, with 2 GPUs until then."""
-    view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=2.0, joined=100.0, elapsed=1000.0))
-    fair = Forecast(2100.0, 2.0)
-    bids = table(round_of(M8, ones("a", t_ideal=5000.0)), "a", 16000.0)
-    restated = lease_aware(bids, view.apps["a"], view, 45.0, fair)
-    assert restated.r_nothing == pytest.approx((1600 + 8000) / 2000)
-    assert restated.rows[-1].r == pytest.approx((1600 + (1 - 510 / 2000) * 8000) / 2000)
-
-
-# -- how far behind -------------------------------------------------------------------------------
-
-
-def test_how_far_an_app_is_behind_its_share():
-    """1000 s old with a share of 4: fair are 4000 GPU-s."""
-    for attained, r in ((4000.0, 1.0), (0.0, 1.2), (2000.0, 1.1), (8000.0, 0.8)):
-        view = round_of(M8, ones("a", t_ideal=5000.0, n_avg=2.0, attained=attained))
-        assert fair_r(view.apps["a"], view) == pytest.approx(r)
-
-
-def test_an_app_that_cannot_use_its_share_is_not_behind():
-    view = round_of(M8, ones("a", 2, t_ideal=5000.0, n_avg=2.0, attained=2000.0))
-    assert fair_r(view.apps["a"], view) == pytest.approx(1.0)
-
-
-def test_an_app_whose_demand_has_shrunk_is_not_ahead_for_that():
-    """It had 4 GPUs for 1000 s, its share, and now wants one."""
-    view = round_of(M8, ones("a", 1, t_ideal=5000.0, n_avg=2.0, attained=4000.0))
-    assert fair_r(view.apps["a"], view) == pytest.approx(1.0)
-
-
-def test_the_share_grows_with_the_apps_weight():
-    view = round_of(M8, ones("a", weight=2.0, n_avg=4.0), ones("b", n_avg=4.0))
-    assert [fair_share(view.apps[n], view) for n in "ab"] == [4.0, 2.0]
+def ones(name, n=8, left=100.0, **more):
+    return app(name, *(job(name=f"j{i}", left=left) for i in range(n)), **more)
 
 
 # -- the round ---------------------------------------------------------------------------------
@@ -176,71 +22,90 @@ def test_the_share_grows_with_the_apps_weight():
 
 def decide(policy, view, **work):
     assert set(policy.bidders(view)) == set(work)
-    return policy.allocate(view, {name: table(view, name, w) for name, w in work.items()})
+    return policy.allocate(view, {name: bid_table(view, name, w) for name, w in work.items()})
 
 
-def two_like(attained_by_a, aversion, expiring=None):
-    """Two apps of 16000 GPU-s, of which ``a`` has done a part, perhaps on GPUs that it has now."""
+def phase(work, gpus=8.0):
+    return (PhaseWork(work, gpus),)
+
+
+def two_apps(joined_by_b=0.0, left=(1000.0, 1000.0), **of_a):
+    """Two apps with 8 jobs of one GPU each on 8 GPUs; each tells its work truly."""
+    apps = [
+        ones(
+            name,
+            left=seconds,
+            joined=joined,
+            t_ideal=4e3,
+            n_avg=2.0,
+            phases=phase(8 * seconds),
+            **more,
+        )
+        for name, seconds, joined, more in (
+            ("a", left[0], 0.0, of_a),
+            ("b", left[1], joined_by_b, {}),
+        )
+    ]
+    return round_of(M8, *apps)
+
+
+def test_who_is_due_first_goes_first():
+    """``b`` has a quarter of the work: it is due at 2000 s and ``a`` at 5000 s."""
+    view = two_apps(left=(4000.0, 1000.0))
+    assert counts(decide(Themis(), view, a=32e3, b=8e3)) == {"b": 8}
+
+
+def test_equal_apps_go_by_who_has_the_gpus_and_not_by_turns():
+    """Each could be done in 1000 s; in turns both would be late by their restarts."""
+    view = two_apps(left=(3000.0, 3000.0), expiring={"m0": 8})
+    bids = {
+        "a": bid_table(view, "a", 24e3, own=True),
+        "b": bid_table(view, "b", 24e3),
+    }
+    assert counts(Themis().allocate(view, bids)) == {"a": 8}
+
+
+def test_a_job_that_cannot_wait_goes_before_those_that_can():
+    """``b`` is due at its job's own pace; ``c`` is due later, and could be done in less time."""
     view = round_of(
         M8,
-        ones("a", n_avg=2.0, t_ideal=4e3, expiring=expiring or {}),
-        ones("b", n_avg=2.0, t_ideal=4e3),
+        ones("a", 4, left=1000.0, joined=1000.0, phases=phase(4e3, 4.0)),
+        ones("b", 1, left=9000.0, joined=1000.0, phases=phase(9e3, 1.0)),
+        ones("c", 8, left=9000.0, joined=1000.0, phases=phase(72e3)),
     )
-    bids = {
-        "a": table(view, "a", 16000.0 - attained_by_a, own=bool(expiring)),
-        "b": table(view, "b", 16000.0),
-    }
-    policy = Themis(aversion=aversion)
-    assert set(policy.bidders(view)) == {"a", "b"}
-    outcome = policy.allocate(view, bids)
-    assert all(0.5 < award.lease_fraction <= 1 for award in outcome.awards.values())
-    return counts(outcome)
+    work = {"a": 4e3, "b": 9e3, "c": 72e3}
+    assert counts(decide(Themis(), view, **work)) == {"a": 4, "b": 1, "c": 3}
 
 
-def test_without_aversion_the_pool_goes_whole_to_one():
-    """r' falls in a line, so -log r' bends upwards; and who has the GPUs pays no restart."""
-    assert two_like(0.0, 0.0) == {"a": 8}
-    assert two_like(4800.0, 0.0, {"m0": 8}) == {"a": 8}
+def test_a_job_that_can_wait_does_wait():
+    """The same with a fair share of half the cluster: its job could start later."""
+    late = app("b", job(name="long", left=900.0), joined=1000.0, phases=phase(9000.0, 1.0))
+    view = round_of(M8, ones("a", left=4000.0, joined=1000.0, phases=phase(32e3)), late)
+    bids = {"a": bid_table(view, "a", 32e3), "b": bid_table(view, "b", 900.0)}
+    assert counts(Themis().allocate(view, bids)) == {"a": 8}
 
 
-@pytest.mark.parametrize("aversion", [4.0, 8.0, 16.0])
-def test_with_aversion_like_apps_share_and_then_take_turns(aversion):
-    assert two_like(0.0, aversion) == {"a": 4, "b": 4}
-    assert two_like(4800.0, aversion, {"m0": 8}) == {"b": 8}
-
-
-def test_the_one_that_is_behind_gets_more_the_greater_the_aversion():
-    def given(aversion):
-        view = round_of(M8, *(ones(name, n_avg=2.0, t_ideal=2e3) for name in "ab"))
-        return counts(decide(Themis(aversion=aversion), view, a=12e3, b=8e3)).get("a", 0)
-
-    gpus = [given(aversion) for aversion in (0.0, 1.0, 8.0)]
-    assert gpus == sorted(gpus)
-    assert gpus[0] < 4
-    assert gpus[-1] == 8
+def test_winners_pay_for_the_harm_that_they_do():
+    outcome = decide(Themis(), two_apps(left=(4000.0, 1000.0)), a=32e3, b=8e3)
+    (award,) = outcome.awards.values()
+    assert 1 / math.e < award.lease_fraction < 1
+    alone = round_of(M8, ones("a", t_ideal=4e3, phases=phase(8e3)))
+    (award,) = decide(Themis(), alone, a=8e3).awards.values()
+    assert award.lease_fraction == 1.0
 
 
 # -- T_id --------------------------------------------------------------------------------------
 
 
-def test_t_id_is_that_of_the_clock():
-    """Both arrived at 0 and are 1000 s old; the work is 24000 and 8000 GPU-s, on 8 GPUs.
-
-    With 4 GPUs each ``b`` is done after 2000 s; ``a`` has 8 from then on and is done at 4000 s.
-    What ``a`` has done is not in its bid: it has got nothing so far.
-    """
+def test_t_id_is_that_of_the_clock_or_as_told():
+    """By the clock ``b`` is due first; by their own word, ``a`` is."""
     view = round_of(
         M8,
-        ones("a", t_ideal=9e9, n_avg=2.0, phases=(PhaseWork(24e3, 8.0),)),
-        ones("b", t_ideal=7e3, n_avg=2.0, phases=(PhaseWork(8e3, 8.0),)),
+        ones("a", left=4000.0, t_ideal=3e3, n_avg=2.0, phases=phase(32e3)),
+        ones("b", left=1000.0, t_ideal=9e4, n_avg=2.0, phases=phase(8e3)),
     )
-    bids = {"a": table(view, "a", 24e3), "b": table(view, "b", 8e3)}
-    restated = Themis().restated(view, bids, fair_clock(view))
-    # The shares are 20000 GPU-s in 3000 s, which is between 6 and 7, and 4.
-    assert restated["a"].r_nothing == pytest.approx((1600 + 24e3 / (20 / 3)) / 4000)
-    assert restated["b"].r_nothing == pytest.approx((1600 + 2000) / 2000)
-    by_word = Themis(ideal="told").restated(view, bids, None)
-    assert by_word["b"].r_nothing == pytest.approx((1600 + 2000) / 7e3)
+    assert counts(decide(Themis(), view, a=32e3, b=8e3)) == {"b": 8}
+    assert counts(decide(Themis(ideal="told"), view, a=32e3, b=8e3)) == {"a": 8}
 
 
 def test_the_work_of_an_app_that_tells_no_phases_follows_from_its_t_id():
@@ -264,14 +129,6 @@ def test_the_clock_goes_on_from_round_to_round():
     assert fair_clock(alone).lives["a"].done_gpu_s == pytest.approx(1600 * 4)
 
 
-def test_without_lease_awareness_only_t_id_changes():
-    view = round_of(M8, ones("a", t_ideal=9e3, n_avg=2.0, phases=(PhaseWork(16e3, 4.0),)))
-    bids = {"a": table(view, "a", 16e3)}
-    restated = Themis(lease_aware=False).restated(view, bids, fair_clock(view))["a"]
-    assert restated.r_nothing == math.inf
-    assert restated.rows[-1].r == pytest.approx(3000 / 4000)
-
-
 # -- placing and filtering ---------------------------------------------------------------------
 
 
@@ -282,14 +139,18 @@ def test_an_app_stays_on_its_own_gpus():
         ones("a", 4, n_avg=2.0, t_ideal=4e3, expiring={"m1": 4}, attained=2e3),
         ones("b", 4, n_avg=2.0, t_ideal=4e3, attained=2e3),
     )
-    bids = {"a": table(view, "a", 16000.0, own=True), "b": table(view, "b", 16000.0)}
+    bids = {"a": bid_table(view, "a", 16000.0, own=True), "b": bid_table(view, "b", 16000.0)}
     assert got(Themis().allocate(view, bids)) == {"a": {"m1": 4}, "b": {"m0": 4}}
 
 
-def test_what_nobody_bid_for_goes_to_the_worst_off():
+def test_what_nobody_bid_for_goes_to_who_is_due_first():
     """Bids end with one GPU each; of the other six, ``b`` takes all that it can use."""
-    view = round_of(M8, *(ones(name, 7, t_ideal=2e3, n_avg=2.0) for name in "ab"))
-    bids = {name: table(view, name, work, most=1) for name, work in (("a", 6e3), ("b", 8e3))}
+    view = round_of(
+        M8,
+        ones("a", 7, left=4000.0, t_ideal=2e3, n_avg=2.0, phases=phase(28e3, 7.0)),
+        ones("b", 7, left=1000.0, t_ideal=2e3, n_avg=2.0, phases=phase(7e3, 7.0)),
+    )
+    bids = {name: bid_table(view, name, work, most=1) for name, work in (("a", 28e3), ("b", 7e3))}
     outcome = Themis().allocate(view, bids)
     assert counts(outcome) == {"a": 1, "b": 7}
     assert sorted(bids) == sorted(kinds(outcome))
@@ -297,7 +158,7 @@ def test_what_nobody_bid_for_goes_to_the_worst_off():
 
 def test_who_did_not_bid_in_time_is_served_from_what_is_left():
     view = round_of(M8, *(ones(name, t_ideal=5e3, n_avg=2.0) for name in "ab"))
-    outcome = Themis().allocate(view, {"a": table(view, "a", 4e3, most=2)})
+    outcome = Themis().allocate(view, {"a": bid_table(view, "a", 4e3, most=2)})
     assert counts(outcome) == {"a": 2, "b": 6}
     assert kinds(outcome)["b"] == "GotLeftover"
 
@@ -311,7 +172,7 @@ def test_a_round_is_placed_anew():
         app("b", job(4, least=1), t_ideal=4e3, n_avg=2.0, kept={"m1": 2}),
         pool={"m0": 2, "m1": 2},
     )
-    bids = {"a": table(view, "a", 16e3), "b": table(view, "b", 16e3)}
+    bids = {"a": bid_table(view, "a", 16e3), "b": bid_table(view, "b", 16e3)}
     assert got(Themis().allocate(view, bids)) == {"a": {"m0": 2}, "b": {"m1": 2}}
     as_won = Themis(anew=False).allocate(view, bids)
     assert counts(as_won) == {"a": 2, "b": 2}
@@ -327,9 +188,9 @@ def test_the_knob_filters_when_it_is_set():
 @pytest.mark.parametrize(
     "options",
     [
-        {"aversion": -1.0},
-        {"aversion": 99.0},
-        {"aversion": math.nan},
+        {"horizon": 0.0},
+        {"horizon": math.inf},
+        {"horizon": math.nan},
         {"ideal": "paper"},
         {"restart_s": -1.0},
         {"min_bidders": 0},

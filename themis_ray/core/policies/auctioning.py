@@ -22,7 +22,7 @@ from themis_ray.core.explain import (
 )
 from themis_ray.core.policies.base import AppView, Award, RoundView
 from themis_ray.core.policies.dividing import Division, Grant
-from themis_ray.core.policies.lease_aware import fair_r
+from themis_ray.core.policies.fair_share import fair_r
 from themis_ray.core.policies.takers import Taker, takers_of
 from themis_ray.errors import ConfigError
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from themis_ray.core.cluster import NOTHING
 from themis_ray.core.policies.base import Award, RoundView
 from themis_ray.core.policies.dividing import Division
-from themis_ray.core.policies.takers import Taker, share_out, takers_of
+from themis_ray.core.policies.takers import Taker, pinned
 
 
 def placed_anew(
-    view: RoundView, awards: Mapping[str, Award], order: Sequence[str] = ()
+    view: RoundView, awards: Mapping[str, Award], jobs: Mapping[str, Sequence[Taker]]
 ) -> dict[str, Award]:
     """The same numbers of GPUs, placed job by job.
 
@@ -22,24 +23,22 @@ def placed_anew(
     Args:
         view: The round.
         awards: What each app gets.
-        order: Who chooses first; the others follow in the order of the view.
+        jobs: The jobs of each app in the order in which they take its GPUs; apps that come first
+            choose first.
 
     Returns:
         The awards; as they were when they could not be placed in another way.
     """
-    jobs: dict[str, list[Taker]] = {}
-    for taker in takers_of(view):
-        if taker.app.id in awards:
-            jobs.setdefault(taker.app.id, []).append(taker)
-    division = Division(view, [taker for some in jobs.values() for taker in some])
-    first = {app: i for i, app in enumerate(order)}
-    for app in sorted(jobs, key=lambda name: (first.get(name, len(first)), name)):
-        for taker, count in zip(
-            jobs[app], share_out(jobs[app], awards[app].gpus.size), strict=True
-        ):
-            gpus = division.bundle(taker, count)
+    some = {app: takers for app, takers in jobs.items() if app in awards}
+    division = Division(view, [taker for takers in some.values() for taker in takers])
+    stays = pinned(view)
+    for app, takers in some.items():
+        left = awards[app].gpus.size - stays.get(app, NOTHING).size
+        for taker in takers:
+            gpus = division.bundle(taker, taker.fit(left))
             if gpus:
                 division.give(taker, gpus, 0.0)
+                left -= gpus.size
     division.settle()
     placed = division.outcome("anew").awards
     if any(app not in placed or placed[app].gpus.size < a.gpus.size for app, a in awards.items()):

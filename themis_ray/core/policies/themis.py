@@ -1,4 +1,4 @@
-"""``themis``: the default. Everyone bids, for one lease, in an auction that minds the worst-off.
+"""``themis``: the default. Everyone bids, for one lease, in an auction that knows who cannot wait.
 
 THEMIS as printed (``themis-paper``) serves those with the greatest r well and leaves the greatest
 r above that of plain fair share. This preset keeps its auction and changes what goes into it:
@@ -6,26 +6,27 @@ r above that of plain fair share. This preset keeps its auction and changes what
 1. *T_id from a virtual fair-share clock*, which the arbiter runs beside the real cluster, see
    :mod:`themis_ray.core.policies.fair_clock`. It neither grows when an app is held up nor gives
    an app that cannot use its share more time than it needs.
-2. *Lease-aware r.* A bundle is valued for the lease that it is won for, see
-   :mod:`themis_ray.core.policies.lease_aware`. Restarts are charged: GPUs that an app has
-   already are worth more to it than others.
-3. *Everyone bids*, and the auction's values mind great r more than small ones, see
-   :mod:`themis_ray.core.policies.averse`. That does the filter's work. An app that more GPUs would
-   not make faster (its longest job sets the pace) gets no more than it needs, since its r stays.
-4. *Payments in lease time*: whole gangs stay whole.
-5. *What is left is placed*, worst-off apps first, and not given out at random; then the round is
-   placed anew, so that jobs that run stay where they are.
+2. *Urgency.* With T_id an app has a time when it is due, and each of its jobs a laxity. A bundle is
+   worth the GPU-time that it gives to jobs in the order of their urgency, for one lease, see
+   :mod:`themis_ray.core.policies.urgency`: jobs that cannot wait count in full, the others less
+   the later their app is due.
+3. *Placement and restarts count.* A bundle on which the app is slower than on another of its size,
+   by its own bids, is worth less in proportion, and so is one to which jobs have to move, see
+   :mod:`themis_ray.core.policies.remaining`.
+4. *Everyone bids*: urgency does the filter's work.
+5. *Payments in lease time*: whole gangs stay whole.
+6. *What is left is placed*, apps that are due first choosing first, and not given out at random;
+   then the round is placed anew, so that jobs that run stay where they are.
 
-Of the app's own word, its work goes in. What each of these is worth, ``themis reproduce ablation-w1
-ablation-w2`` tells.
+What each of these is worth, ``themis reproduce ablation-w1 ablation-w2`` tells.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
 
@@ -39,7 +40,6 @@ from themis_ray.core.policies.auctioning import (
     with_leftovers,
     worst_off,
 )
-from themis_ray.core.policies.averse import averse
 from themis_ray.core.policies.base import AppView, Outcome, Policy, RoundView
 from themis_ray.core.policies.fair_clock import (
     FairClock,
@@ -49,8 +49,11 @@ from themis_ray.core.policies.fair_clock import (
     forecasts,
     phases_or,
 )
-from themis_ray.core.policies.lease_aware import fair_share, lease_aware, told
+from themis_ray.core.policies.fair_share import fair_share
+from themis_ray.core.policies.remaining import Remaining, remaining
 from themis_ray.core.policies.replacing import placed_anew
+from themis_ray.core.policies.takers import Taker, takers_of
+from themis_ray.core.policies.urgency import Claim, claims, due_times_s, valued
 from themis_ray.errors import ConfigError
 
 IdealOf = Literal["clock", "told"]
@@ -60,12 +63,12 @@ CLOCK = "clock"
 
 @dataclass(frozen=True)
 class Themis(Policy):
-    """A partial-allocation auction for one lease, averse to great r.
+    """A partial-allocation auction for one lease, by urgency.
 
     Args:
-        aversion: How much more great r count than small ones; 0 for V = 1 / r.
         ideal: Where T_id comes from: the virtual fair-share ``clock``, or as apps have ``told``.
-        lease_aware: Value bundles for one lease; otherwise for ever, as the paper does.
+        horizon: In leases: jobs with less laxity cannot wait, and an app that is due so much
+            later than the first counts half.
         restart_s: What a restart costs, in seconds, for apps that do not tell.
         fairness_knob: f, as in the paper; 0 lets everyone bid.
         min_bidders: At least so many apps bid.
@@ -76,9 +79,8 @@ class Themis(Policy):
         timeout_s: The bid timeout, for the reasons given.
     """
 
-    aversion: float = 8.0
     ideal: IdealOf = "clock"
-    lease_aware: bool = True
+    horizon: float = 1.0
     restart_s: float = 45.0
     fairness_knob: Fraction = Fraction(0)
     min_bidders: int = 1
@@ -93,10 +95,10 @@ class Themis(Policy):
 
     def __post_init__(self) -> None:
         check_filter(self.fairness_knob, self.min_bidders)
-        if not 0 <= self.aversion <= 64:
-            raise ConfigError(f"aversion {self.aversion}; use a number from 0 (none) to 64")
         if self.ideal not in ("clock", "told"):
             raise ConfigError(f"ideal {self.ideal!r}; use 'clock' or 'told'")
+        if not 0 < self.horizon < math.inf:
+            raise ConfigError(f"horizon {self.horizon}; use a number of leases above 0")
         if not self.restart_s >= 0:
             raise ConfigError(f"restart_s {self.restart_s}; use 0 or more seconds")
 
@@ -105,10 +107,9 @@ class Themis(Policy):
         return worst_off(view, self.fairness_knob, self.min_bidders)
 
     def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:
-        """Hold the auction among the restated bids and place what is left over."""
+        """Hold the auction among bundles valued by urgency and place what is left over."""
         clock = fair_clock(view) if self.ideal == "clock" else None
-        restated = self.restated(view, bids, clock)
-        values = averse(restated, self.aversion)
+        values, jobs = self.valued(view, bids, clock)
         seed = self.seed * 1_000_003 + view.round_id
         result = run_auction(
             view.pool,
@@ -117,30 +118,70 @@ class Themis(Policy):
             payment=self.payment,
             seed=seed,
         )
-        worst_first = sorted(restated, key=lambda app: (-restated[app].r_nothing, app))
-        extra = leftovers(view, result, bids, self.leftover, random.Random(seed), worst_first)
+        extra = leftovers(view, result, bids, self.leftover, random.Random(seed), jobs)
         awards = with_leftovers(awards_of(result), extra)
         if self.anew:
-            awards = placed_anew(view, awards, worst_first)
+            awards = placed_anew(view, awards, jobs)
         asked = self.bidders(view)
         reasons = auction_reasons(view, bids, result, awards, extra, asked, self.timeout_s)
         return Outcome(awards, reasons, {} if clock is None else {CLOCK: clock})
 
-    def restated(
+    def valued(
         self, view: RoundView, bids: Mapping[str, BidTable], clock: FairClock | None
-    ) -> dict[str, BidTable]:
-        """The bids by the T_id of this policy (by the apps' own without a clock), for one lease."""
+    ) -> tuple[dict[str, BidTable], dict[str, list[Taker]]]:
+        """The bids with values by urgency, and each app's jobs in the order of their urgency.
+
+        Args:
+            view: The round.
+            bids: The bids.
+            clock: The virtual fair-share clock; None for T_id as the apps tell it.
+
+        Returns:
+            Tables by app, whose V is 1 without any GPU; jobs by app, the apps in the order in
+            which they are due, those that did not bid at the end.
+        """
         fair: Mapping[str, Forecast]
         if clock is None:
             fair = {app: told(view.apps[app], view) for app in bids}
         else:
             fair = forecasts(clock, view.cluster.gpus)
-        if self.lease_aware:
-            return {
-                app: lease_aware(bids[app], view.apps[app], view, self.restart_s, fair[app])
-                for app in bids
-            }
-        return {app: _rescaled(bids[app], view.apps[app], fair[app]) for app in bids}
+        left = {
+            app: remaining(table, view.apps[app], view, self.restart_s, fair[app])
+            for app, table in bids.items()
+        }
+        due = due_times_s(view, fair, left)
+        takers = jobs_of(view)
+        values, jobs = {}, {}
+        for app in sorted(bids, key=lambda app: (due[app], app)):
+            some = self._claims(view, app, takers.pop(app, []), left[app], due)
+            values[app] = valued(bids[app], left[app], some, view)
+            jobs[app] = [claim.taker for claim in some]
+        return values, jobs | takers
+
+    def _claims(
+        self,
+        view: RoundView,
+        app: str,
+        takers: Sequence[Taker],
+        left: Remaining,
+        due: Mapping[str, float],
+    ) -> tuple[Claim, ...]:
+        later_s = due[app] - min(due.values())
+        horizon_s = self.horizon * view.lease_s
+        return claims(view.apps[app], takers, left, due[app], later_s, horizon_s, view)
+
+
+def jobs_of(view: RoundView) -> dict[str, list[Taker]]:
+    """The jobs that could use GPUs of the pool, by app."""
+    jobs: dict[str, list[Taker]] = {}
+    for taker in takers_of(view):
+        jobs.setdefault(taker.app.id, []).append(taker)
+    return jobs
+
+
+def told(app: AppView, view: RoundView) -> Forecast:
+    """The T_id that the app itself tells, and R / N as its share."""
+    return Forecast(app.joined_s + app.report.t_ideal_s, fair_share(app, view))
 
 
 def fair_clock(view: RoundView) -> FairClock:
@@ -155,13 +196,3 @@ def _life(app: AppView, view: RoundView) -> Life:
     usable = min(fair_share(app, view), max(1.0, float(report.wants)))
     work = report.t_ideal_s * usable if 0 < report.t_ideal_s < math.inf else 0.0
     return Life(app.joined_s, app.weight, phases_or(report.phases, work, float(report.wants)))
-
-
-def _rescaled(table: BidTable, app: AppView, fair: Forecast) -> BidTable:
-    """A table of r by the app's own T_id, by another one."""
-    told_s, ideal_s = app.report.t_ideal_s, fair.finish_s - app.joined_s
-    if not (0 < told_s < math.inf and 0 < ideal_s < math.inf):
-        return table
-    factor = told_s / ideal_s
-    rows = tuple(replace(row, r=row.r * factor) for row in table.rows)
-    return BidTable(table.app, table.r_nothing * factor, rows)

@@ -1,0 +1,163 @@
+"""Urgency: which of an app's jobs cannot wait, and what a bundle of GPUs is worth by that.
+
+On a virtual cluster with fair shares (:mod:`themis_ray.core.policies.fair_clock`) each app has a
+finish time. Who serves apps in the order of these times, each with all that it can use, ends every
+app no later than fair sharing does, as long as any app can use any number of GPUs (the fair sojourn
+protocol: Friedman and Henderson, SIGMETRICS '03). Jobs of a search cannot: the longest one sets
+the pace, and an app that has waited for its turn can no longer catch up. So each job has a laxity,
+the time for which it could wait and still end when its app is due (as in least-laxity scheduling),
+and a job whose laxity is used up comes before all that can wait.
+
+When not everything can be ready when it is due, everything is put off alike: each app is due at
+``arrival + rho * T_id`` with the least common ``rho >= 1`` that the work left allows. That is how
+the greatest stretch of jobs is made small (Bender, Chakrabarti and Muthukrishnan, SODA '98), and
+rho stands for the greatest r that is to be expected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from themis_ray.core.bids import BidTable
+from themis_ray.core.policies.base import AppView, RoundView
+from themis_ray.core.policies.fair_clock import Forecast
+from themis_ray.core.policies.remaining import Remaining
+from themis_ray.core.policies.takers import Taker
+
+SHORTEST_T_ID_S = 1.0
+# The greatest rho looked for, and how closely.
+GREATEST_R = 1e6
+STEPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job's claim to GPUs.
+
+    Attributes:
+        taker: The job.
+        laxity_s: For how long it could wait and still end when its app is due.
+        weight: What a GPU for it counts: 1 when it cannot wait, less the later its app is due.
+    """
+
+    taker: Taker
+    laxity_s: float
+    weight: float
+
+
+def due_times_s(
+    view: RoundView, fair: Mapping[str, Forecast], left: Mapping[str, Remaining]
+) -> dict[str, float]:
+    """When each app is due, on the arbiter's clock.
+
+    Args:
+        view: The round.
+        fair: When each app would be done with its fair share.
+        left: What is left of the apps; only these are reckoned with.
+    """
+    joined = {app: view.apps[app].joined_s for app in left}
+    ideal = {app: max(SHORTEST_T_ID_S, fair[app].finish_s - joined[app]) for app in left}
+
+    def due(r: float) -> dict[str, float]:
+        return {app: joined[app] + r * ideal[app] for app in left}
+
+    low = max(
+        ((view.now_s + rest.soonest_s - joined[app]) / ideal[app] for app, rest in left.items()),
+        default=1.0,
+    )
+    low = high = min(max(1.0, low), GREATEST_R)
+    while not _can_be_done(due(high), left, view) and high < GREATEST_R:
+        high *= 2
+    for _ in range(STEPS if high > low else 0):
+        middle = (low + high) / 2
+        if _can_be_done(due(middle), left, view):
+            high = middle
+        else:
+            low = middle
+    return due(high)
+
+
+def _can_be_done(due: Mapping[str, float], left: Mapping[str, Remaining], view: RoundView) -> bool:
+    """Whether the cluster can do all work that is due by any time, were it divided like water."""
+    work = 0.0
+    for app in sorted(due, key=due.__getitem__):
+        work += left[app].work_gpu_s
+        if work > view.cluster.gpus * max(0.0, due[app] - view.now_s) * (1 + 1e-9):
+            return False
+    return True
+
+
+def claims(
+    app: AppView,
+    takers: Sequence[Taker],
+    left: Remaining,
+    due_s: float,
+    later_s: float,
+    horizon_s: float,
+    view: RoundView,
+) -> tuple[Claim, ...]:
+    """The claims of an app's jobs, the most urgent first.
+
+    Args:
+        app: The app.
+        takers: Its jobs that could use GPUs of the pool.
+        left: What is left of it.
+        due_s: When it is due.
+        later_s: By how much that is later than the first of all apps is due.
+        horizon_s: A job with less laxity cannot wait; an app that is due so much later than the
+            first counts half.
+        view: The round.
+    """
+    spans_s = [_alone_s(job.work_left_gpu_s, job.max_gpus) for job in app.report.jobs]
+    longest_s = max([*spans_s, *(_of(taker) for taker in takers)], default=0.0)
+    spare_s = due_s - view.now_s - max(left.soonest_s, longest_s)
+    weight = horizon_s / (horizon_s + later_s)
+    out = []
+    for taker in takers:
+        laxity_s = spare_s + longest_s - _of(taker) - taker.start_s
+        out.append(Claim(taker, laxity_s, 1.0 if laxity_s < horizon_s else weight))
+    return tuple(sorted(out, key=lambda c: (c.laxity_s, not c.taker.runs, c.taker.index)))
+
+
+def _of(taker: Taker) -> float:
+    return _alone_s(taker.job.work_left_gpu_s, taker.job.max_gpus)
+
+
+def _alone_s(work_gpu_s: float, gpus: int) -> float:
+    return work_gpu_s / gpus if math.isfinite(work_gpu_s) else 0.0
+
+
+def worth(some: Sequence[Claim], gpus: int) -> float:
+    """What a number of GPUs is worth: those that jobs take in their order, by weight."""
+    total = 0.0
+    for claim in some:
+        taken = claim.taker.fit(gpus)
+        gpus -= taken
+        total += claim.weight * taken
+        if not gpus:
+            break
+    return total
+
+
+def valued(table: BidTable, left: Remaining, some: Sequence[Claim], view: RoundView) -> BidTable:
+    """A bid table whose ``-log r`` is what a bundle is worth, as a part of the whole cluster.
+
+    A bundle counts for the part of the lease in which it does work, and less the slower it is than
+    the best bundle of its size. Rows no better than nothing are left out.
+    """
+    best: dict[int, float] = {}
+    for bundle in left.bundles:
+        best[bundle.row.size] = min(bundle.left_s, best.get(bundle.row.size, math.inf))
+    by_size = {size: worth(some, size) for size in best}
+    rows = []
+    for bundle in left.bundles:
+        size = bundle.row.size
+        if bundle.row.r >= table.r_nothing or not by_size[size]:
+            continue
+        speed = best[size] / bundle.left_s if bundle.left_s < math.inf else 1.0
+        useful = 1 - bundle.dead_s / view.lease_s
+        value = by_size[size] * speed * useful / view.cluster.gpus
+        rows.append(replace(bundle.row, r=math.exp(-value)))
+    return BidTable(table.app, 1.0, tuple(rows))
