@@ -23,8 +23,13 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(BIN)/python examples/two_teams.py
 
+# Tests that start Ray run one after the other, since each wants the machine for itself; the others
+# side by side.
+RAY_TESTS := tests/gpu tests/live tests/profiling tests/searchers tests/tune tests/workloads
+
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(RAY_TESTS:%=--ignore=%)
+	$(BIN)/python -m pytest $(RAY_TESTS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
