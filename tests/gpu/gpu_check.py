@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,12 +38,17 @@ class Sizes:
     side: int | None = None
     models: tuple[tuple[str, int], ...] = MODELS
     classes: int = CLASSES
-    iterations: int = 40
+    iterations: int = 30
     lease_s: float = 8.0
 
 
 # To try the script itself: nothing that it prints then is of any interest.
-TOY = Sizes(2, 1, 2, 32, (("squeezenet1_1", 32),), 10, 60)
+TOY = Sizes(2, 1, 2, 32, (("squeezenet1_1", 32),), 10, 40)
+# What the timed steps of one model in one precision may take on a slow GPU, in seconds.
+STEPS_S = 8.0
+FEWEST_STEPS = 5
+# Two drivers take some 90 s; after this long something hangs.
+DRIVERS_S = 300.0
 
 
 @dataclass
@@ -92,8 +98,15 @@ def trainer_of(name: str, side: int, sizes: Sizes, device: str, **options: Any) 
         yield trainer
 
 
+def forget_peak(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
 def peak_bytes(device: str) -> float:
-    return float(torch.cuda.max_memory_allocated()) if device == "cuda" else math.nan
+    """The most memory that tensors took; 0 without a GPU."""
+    return float(torch.cuda.max_memory_allocated()) if device == "cuda" else 0.0
 
 
 def environment(report: Report, device: str) -> None:
@@ -120,51 +133,57 @@ def same_gpus(nvml: Nvml) -> bool:
 
 def steps(report: Report, sizes: Sizes, device: str) -> None:
     report.say("\n## Training steps\n")
-    report.say(
-        "| model | image | precision | s/step (CUDA events) | spread | images/s | peak GiB |"
-    )
+    clock = "CUDA events" if device == "cuda" else "monotonic clock"
+    report.say(f"| model | image | precision | s/step ({clock}) | spread | images/s | peak GiB |")
     report.say("|---|---|---|---|---|---|---|")
-    outcome: list[tuple[str, bool, str]] = []
+    outcome = []
     for name, full in sizes.models:
         for amp in (None, "bf16", "fp16"):
-            if device == "cuda":
-                torch.cuda.reset_peak_memory_stats()
-            side = sizes.side or full
-            with trainer_of(name, side, sizes, device, amp=amp) as trainer:
-                trainer.run(sizes.warmup)
-                trainer.restart_timing(sizes.steps)
-                begin = time.perf_counter()
-                loss = trainer.run(sizes.steps)
-                wall_s = time.perf_counter() - begin
-                timing = trainer.timing
-            shown = f"{name} {amp or 'fp32'}"
-            report.say(
-                f"| {name} | {side} | {amp or 'fp32'} | {timing.median_s:.4f} | "
-                f"{timing.spread_s:.4f} | {sizes.batch / timing.median_s:.0f} | "
-                f"{peak_bytes(device) / 2**30:.1f} |"
-            )
-            share = timing.median_s * timing.count / wall_s
-            outcome.append((f"{shown}: the loss is finite", math.isfinite(loss), f"{loss:.3f}"))
-            # The events leave out only what lies between the steps.
-            holds = timing.count == sizes.steps and 0.5 < share < 1.1
-            outcome.append(
-                (f"{shown}: events agree with the wall clock", holds, f"{share:.0%} of it")
-            )
+            outcome += timed_steps(report, sizes, device, (name, sizes.side or full), amp)
     report.say()
     for what, holds, found in outcome:
         report.check(what, holds, found)
 
 
+def timed_steps(
+    report: Report, sizes: Sizes, device: str, model: tuple[str, int], amp: str | None
+) -> list[tuple[str, bool, str]]:
+    """One line of the table; returns the checks, which come after it."""
+    forget_peak(device)
+    with trainer_of(*model, sizes, device, amp=amp) as trainer:
+        trainer.run(sizes.warmup)
+        # A GPU that is slow (or has no bf16) does fewer steps, so that all ends in time.
+        count = max(FEWEST_STEPS, min(sizes.steps, int(STEPS_S / trainer.iter_s)))
+        trainer.restart_timing(count)
+        begin = time.perf_counter()
+        loss = trainer.run(count)
+        wall_s = time.perf_counter() - begin
+        timing = trainer.timing
+    shown = f"{model[0]} {amp or 'fp32'}"
+    report.say(
+        f"| {model[0]} | {model[1]} | {amp or 'fp32'} | {timing.median_s:.4f} | "
+        f"{timing.spread_s:.4f} | {sizes.batch / timing.median_s:.0f} | "
+        f"{peak_bytes(device) / 2**30:.1f} |"
+    )
+    # The events leave out only what lies between the steps.
+    share = timing.median_s * timing.count / wall_s
+    agree = timing.count == count and 0.5 < share < 1.1
+    return [
+        (f"{shown}: the loss is finite", math.isfinite(loss), f"{loss:.3f}"),
+        (f"{shown}: events agree with the wall clock", agree, f"{share:.0%} of it"),
+    ]
+
+
 def counters(report: Report, sizes: Sizes, device: str) -> None:
-    report.say("\n## NVML counters under load (ResNet50)\n")
     name, side = sizes.models[min(1, len(sizes.models) - 1)]
+    report.say(f"\n## NVML counters while {name} trains\n")
+    forget_peak(device)
     with Nvml() as nvml, trainer_of(name, sizes.side or side, sizes, device) as trainer:
         sampler = Sampler(nvml, period_s=0.2).start()
         end = time.monotonic() + (8 if device == "cuda" else 0)
-        while True:
-            trainer.run(sizes.steps)
-            if time.monotonic() > end:
-                break
+        trainer.run(FEWEST_STEPS)
+        while time.monotonic() < end:
+            trainer.run(FEWEST_STEPS)
         used = peak_bytes(device)
         usage = sampler.stop()
         for note in nvml.notes:
@@ -219,64 +238,6 @@ def checkpoints(report: Report, sizes: Sizes, device: str) -> None:
         report.check(what, holds, found)
 
 
-def train(config: dict[str, Any]) -> None:
-    """A trial that tells what its lease says and what its process sees."""
-    from ray import tune
-
-    import themis_ray
-
-    state: dict[str, Any] = {"i": 0, "processes": 0}
-    start = tune.get_checkpoint()
-    if start is not None:
-        with start.as_directory() as folder:
-            state = torch.load(Path(folder) / "state.pt", weights_only=True)
-    state["processes"] += 1
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    x = torch.ones(512, 512, device=device)
-    while state["i"] < config["iterations"]:
-        x = (x @ x).tanh()
-        float(x.sum())
-        time.sleep(0.5)
-        state["i"] += 1
-        lease = themis_ray.current_lease()
-        assert lease is not None
-        begin = time.perf_counter()
-        lease.should_checkpoint()
-        asked_s = time.perf_counter() - begin
-        report = {
-            **state,
-            "loss": float(x.mean()),
-            "gpus": lease.gpus,
-            "nodes": len(lease.nodes),
-            "unit": lease.unit,
-            "seconds_left": lease.seconds_left,
-            "asked_s": asked_s,
-            "cuda": torch.cuda.device_count(),
-        }
-        with tempfile.TemporaryDirectory() as folder:
-            torch.save(state, Path(folder) / "state.pt")
-            tune.report(report, checkpoint=tune.Checkpoint.from_directory(folder))
-
-
-def drive(app: str, iterations: int) -> None:
-    """An app of one trial, in a driver of its own; prints what its trial last reported."""
-    from ray import tune
-
-    import themis_ray
-
-    with tempfile.TemporaryDirectory() as folder:
-        analysis = tune.run(
-            tune.with_resources(train, {"cpu": 1, "gpu": 1}),
-            config={"iterations": iterations},
-            scheduler=themis_ray.ThemisScheduler(app=app, iterations_per_trial=iterations),
-            storage_path=folder,
-            verbose=0,
-        )
-    (trial,) = analysis.trials
-    wanted = ("i", "processes", "gpus", "nodes", "unit", "seconds_left", "asked_s", "cuda")
-    print(json.dumps({name: trial.last_result[name] for name in wanted}))
-
-
 def leases(report: Report, sizes: Sizes, device: str) -> None:
     report.say("\n## Leases: two apps take turns on the GPU\n")
     import ray
@@ -284,26 +245,43 @@ def leases(report: Report, sizes: Sizes, device: str) -> None:
     import themis_ray
 
     begin = time.perf_counter()
-    ray.init(num_gpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_gpus=1, include_dashboard=False, log_to_driver=False)
     try:
         themis_ray.start(lease_s=sizes.lease_s, grace_s=20.0)
-        environ = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-        command = [sys.executable, __file__, "--iterations", str(sizes.iterations), "--driver"]
-        drivers = [
-            subprocess.Popen([*command, app], env=environ, stdout=subprocess.PIPE, text=True)
-            for app in ("one", "two")
-        ]
-        said = [driver.communicate(timeout=600)[0] for driver in drivers]
-        codes = [driver.returncode for driver in drivers]
+        codes, said = run_drivers(ray.get_runtime_context().gcs_address, sizes.iterations)
         themis_ray.stop()
     finally:
         ray.shutdown()
     report.check("both drivers end well", codes == [0, 0], codes)
     if codes == [0, 0]:
-        for last in (json.loads(text.strip().splitlines()[-1]) for text in said):
-            show_trial(report, last, sizes, device)
+        for text in said:
+            show_trial(report, json.loads(text.strip().splitlines()[-1]), sizes, device)
     took_s = time.perf_counter() - begin
     report.say(f"- {took_s:.0f} s in all, Ray's start included; leases of {sizes.lease_s:g} s")
+
+
+def run_drivers(address: str, iterations: int) -> tuple[list[int | None], list[str]]:
+    """Both apps at once: their exit codes and what they printed; None for one that hung."""
+    app = str(Path(__file__).with_name("lease_app.py"))
+    drivers = [
+        subprocess.Popen(
+            [sys.executable, app, name, str(iterations)],
+            env={**os.environ, "RAY_ADDRESS": address},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    deadline, said = time.monotonic() + DRIVERS_S, []
+    try:
+        for driver in drivers:
+            with suppress(subprocess.TimeoutExpired):
+                said.append(driver.communicate(timeout=max(0.1, deadline - time.monotonic()))[0])
+        return [driver.poll() for driver in drivers], said
+    finally:
+        for driver in drivers:
+            driver.kill()
+            driver.wait()
 
 
 def show_trial(report: Report, last: dict[str, Any], sizes: Sizes, device: str) -> None:
@@ -318,29 +296,48 @@ def show_trial(report: Report, last: dict[str, Any], sizes: Sizes, device: str) 
     report.check("it went on from its checkpoint in a later lease", moved, last["processes"])
 
 
+def profile(report: Report, sizes: Sizes, device: str) -> None:
+    """The command, on one GPU: a Ray worker that trains on CUDA, timed."""
+    name = sizes.models[min(1, len(sizes.models) - 1)][0]
+    report.say(f"\n## themis profile {name}\n")
+    counts = ["--gpus", "1", "--iterations", "10", "--batch", str(sizes.batch), "--num-gpus", "1"]
+    with tempfile.TemporaryDirectory() as folder:
+        file = ["--output", str(Path(folder) / "p.yaml"), "--json"]
+        done = subprocess.run(
+            [sys.executable, "-m", "themis_ray", "profile", name, *counts, *file],
+            env={**os.environ, "RAY_TMPDIR": folder},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=DRIVERS_S,
+        )
+    said = json.loads(done.stdout)
+    if "error" in said:
+        report.check("it measures one GPU", False, said["error"]["message"])
+        return
+    trained_on = said["settings"]["device"]
+    (one,) = said["measured"]
+    report.check("it trains on the GPU", trained_on == device, trained_on)
+    report.say(f"- {one['iter_s']:.4f} s a step, skew {said['skew']:.1%}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu", action="store_true", help="try the script itself, at toy sizes")
-    parser.add_argument("--driver", metavar="APP", help=argparse.SUPPRESS)
-    parser.add_argument("--iterations", type=int, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.driver:
-        drive(chosen.driver, chosen.iterations)
-        return 0
-    if not chosen.cpu and not torch.cuda.is_available():
+    on_cpu = parser.parse_args().cpu
+    if not on_cpu and not torch.cuda.is_available():
         print("no CUDA GPU that torch can use; see nvidia-smi and `themis doctor`", file=sys.stderr)
         return 2
-    device, sizes = ("cpu", TOY) if chosen.cpu else ("cuda", Sizes())
+    device, sizes = ("cpu", TOY) if on_cpu else ("cuda", Sizes())
     report, begin = Report(), time.perf_counter()
-    parts: tuple[Callable[[], None], ...] = (
-        lambda: environment(report, device),
-        lambda: steps(report, sizes, device),
-        lambda: counters(report, sizes, device),
-        lambda: checkpoints(report, sizes, device),
-        lambda: leases(report, sizes, device),
-    )
-    for part in parts:
-        part()
+    environment(report, device)
+    for part in (steps, counters, checkpoints, leases, profile):
+        try:
+            part(report, sizes, device)
+        except Exception as error:  # the other parts are worth having all the same
+            traceback.print_exc()
+            report.check(
+                f"{part.__name__}: all of it ran", False, f"{type(error).__name__}: {error}"
+            )
     report.say(f"\n{time.perf_counter() - begin:.0f} s in all; {len(report.failed)} checks failed")
     return 1 if report.failed else 0
 
