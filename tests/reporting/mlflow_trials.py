@@ -5,8 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from themis_ray.tune.callback import ThemisMLflowCallback
 from themis_ray.tune.metrics import TrialMetrics
+
+# Third-party: MLflow and what it imports still use what newer versions of pydantic, SQLAlchemy and
+# Python call deprecated, and leave sqlite connections to the garbage collector.
+MLFLOW_WARNINGS = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning"),
+]
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.reporting.mlflow_trials import (
+    MLFLOW_WARNINGS,
     Trial,
     client,
     complete,
@@ -25,13 +26,7 @@ from themis_ray.reporting.mlflow_runs import PARENT
 from themis_ray.tune import metrics
 from themis_ray.tune.callback import ThemisMLflowCallback, run_status
 
-# Third-party: MLflow and what it imports still use what newer versions of pydantic, SQLAlchemy and
-# Python call deprecated, and leave sqlite connections to the garbage collector.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning"),
-]
+pytestmark = MLFLOW_WARNINGS
 
 
 @pytest.mark.parametrize(

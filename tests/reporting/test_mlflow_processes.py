@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.reporting.mlflow_trials import (
+    MLFLOW_WARNINGS,
     Trial,
     complete,
     history,
@@ -29,13 +30,7 @@ from themis_ray.tune import metrics
 from themis_ray.tune.callback import ThemisMLflowCallback
 from themis_ray.tune.metrics import TrialMetrics
 
-# Third-party: MLflow and what it imports still use what newer versions of pydantic, SQLAlchemy and
-# Python call deprecated, and leave sqlite connections to the garbage collector.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning"),
-]
+pytestmark = MLFLOW_WARNINGS
 
 
 def test_a_driver_that_stops_early_leaves_no_run_open(uri: str, tmp_path: Path) -> None:

@@ -7,15 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.reporting.mlflow_trials import MLFLOW_WARNINGS
 from themis_ray.reporting.mlflow_report import app_report
 
 mlflow = pytest.importorskip("mlflow")
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning"),
-]
+pytestmark = MLFLOW_WARNINGS
 
 
 def test_r_leases_and_the_best_trial(tmp_path: Path) -> None:

@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.reporting.mlflow_trials import (
+    MLFLOW_WARNINGS,
     runs,
 )
 from themis_ray.reporting.mlflow_runs import PARENT, Points, RunSpec, RunStore, metric_key
 
-# Third-party: MLflow and what it imports still use what newer versions of pydantic, SQLAlchemy and
-# Python call deprecated, and leave sqlite connections to the garbage collector.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning"),
-]
+pytestmark = MLFLOW_WARNINGS
 
 
 @pytest.mark.parametrize(
