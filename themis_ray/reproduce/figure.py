@@ -72,7 +72,7 @@ class Figure:
         digits: How many of them are printed.
         chart: ``bars`` (a group of bars for each column), ``lines`` (a line for each row), or
             ``none``.
-        lead_seed_only: One seed is enough: nothing in it is random.
+        lead_seed_only: One seed, since nothing in it is random or its runs take too long for more.
     """
 
     name: str

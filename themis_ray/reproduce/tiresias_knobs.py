@@ -83,8 +83,9 @@ FIGURES = (
         name="tiresias-queues",
         title="Tiresias, section 6.4: number of queues and threshold",
         setup=lambda sizes: (
-            f"The {sizes.philly_apps} jobs of Table 5; average completion time against K = 2 with "
-            "its threshold at 1 GPU-hour. Each further threshold is four times the one before."
+            f"The {sizes.philly_apps} jobs of Table 5, one seed; average completion time against "
+            "K = 2 with its threshold at 1 GPU-hour. Each further threshold is four times the one "
+            "before."
         ),
         runs=_queue_runs,
         values=_queue_values,
@@ -104,13 +105,14 @@ FIGURES = (
         headline=headline("tiresias-queues"),
         unit="times K = 2",
         chart="lines",
+        lead_seed_only=True,
     ),
     Figure(
         name="tiresias-promote",
         title="Tiresias, section 6.4: PROMOTEKNOB",
         setup=lambda sizes: (
-            f"The {sizes.philly_apps} jobs of Table 5; completion times against those without "
-            "promotion."
+            f"The {sizes.philly_apps} jobs of Table 5, one seed; completion times against those "
+            "without promotion."
         ),
         runs=_promote_runs,
         values=_promote_values,
@@ -135,5 +137,6 @@ FIGURES = (
         headline=headline("tiresias-promote"),
         unit="times never",
         chart="lines",
+        lead_seed_only=True,
     ),
 )
