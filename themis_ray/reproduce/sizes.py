@@ -56,6 +56,11 @@ class Sizes:
         return f"w2:apps={self.w2_apps},{self.w2_scale},contention={contention:g}"
 
     @property
+    def philly(self) -> str:
+        """The large workload of Tiresias' Table 5; at a load of one hardly a job waits."""
+        return f"philly:apps={self.philly_apps},gpus=60,contention=4"
+
+    @property
     def w2_scale(self) -> str:
         """Options by which Workload 2 is smaller than published."""
         return f"length={self.length:g},jobs={self.w2_jobs:g}"

@@ -64,7 +64,7 @@ def _on_testbed(
 
 
 def _large_runs(sizes: Sizes, seed: int) -> Mapping[str, Run]:
-    trace = f"philly:apps={sizes.philly_apps},gpus=60"
+    trace = sizes.philly
     return {name: Run(TESTBED, trace, name, seed=seed, restart_s=0.0) for name in LARGE}
 
 
@@ -230,9 +230,9 @@ FIGURES = (
         title="Tiresias, Table 5: a large workload",
         setup=_said(
             "{apps} jobs with the sizes and lengths of Philly's on 60 GPUs (the paper replays ten "
-            "weeks at scale), one seed, moves free as in the paper's simulator; completion times "
-            "as multiples of those under Tiresias-L (K = 2, 1 GPU-hour). Gandiva does not "
-            "time-slice here."
+            "weeks at scale), one seed and a load of four, moves free as in the paper's simulator; "
+            "completion times as multiples of those under Tiresias-L (K = 2, 1 GPU-hour). Gandiva "
+            "does not time-slice here."
         ),
         runs=_large_runs,
         values=over("tiresias-l"),

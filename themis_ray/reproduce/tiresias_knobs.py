@@ -26,7 +26,7 @@ KNOBS = {"never": math.inf, "8": 8.0, "4": 4.0, "2": 2.0, "1": 1.0}
 
 
 def _run(sizes: Sizes, seed: int, policy: str, option: str, value: Plain) -> Run:
-    trace = f"philly:apps={sizes.philly_apps},gpus=60"
+    trace = sizes.philly
     return Run(TESTBED, trace, policy, options=((option, value),), seed=seed, restart_s=0.0)
 
 
