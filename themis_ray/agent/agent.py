@@ -7,12 +7,11 @@ send on the events that it returns.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from themis_ray.agent.bidder import bid_table
 from themis_ray.agent.predictions import PredictionErrors
-from themis_ray.agent.split import growth_saves_s, place, staying, total
+from themis_ray.agent.split import growth_saves_s, place, staying, total, without
 from themis_ray.agent.standing import AgentSettings, Standing
 from themis_ray.agent.trials import IterationTimer, TrialPhase, TrialState, heads
 from themis_ray.core import events as ev
@@ -20,7 +19,6 @@ from themis_ray.core.cluster import NOTHING, Allocation
 from themis_ray.core.commands import (
     GroupRefused,
     LeasesChanged,
-    LeaseView,
     RequestReport,
     SendOffer,
 )
@@ -30,6 +28,8 @@ from themis_ray.core.valuation import lay_out
 
 # An app gives GPUs back when they have been idle for so long: trials start within this time.
 IDLE_BEFORE_RETURN_S = 1.5
+# A trial that could start on some of its GPUs waits so long for the rest to be leased, too.
+AWAIT_MORE_S = 2.0
 # How often the arbiter is told r unasked, for those who watch.
 TELL_EVERY_S = 2.0
 
@@ -73,6 +73,7 @@ class Agent(Standing):
         """Tune has staged a trial: it waits for a placement group of that name."""
         trial = self.trials[trial_id]
         trial.phase, trial.group, trial.allocation = TrialPhase.WAITING, group, NOTHING
+        trial.asked_s = None
         self.content = False
 
     def trial_ran(
@@ -204,7 +205,10 @@ class Agent(Standing):
         idle = self._decide_who_leaves(now)
         ranked = self._by_precedence(starting=True)
         waiting = heads([t for t in ranked if t.phase is TrialPhase.WAITING])
-        given, remarks = self._split(waiting, idle)
+        for trial in waiting:
+            if trial.asked_s is None:
+                trial.asked_s, trial.asked_with = now, self._lease_names()
+        given, remarks = self._split(waiting, idle, now)
         for trial_id, allocation in given.items():
             self.split_reasons.pop(trial_id, None)
             for trial in self._sharing(self.trials[trial_id]):
@@ -298,7 +302,7 @@ class Agent(Standing):
         trial.granted_s, trial.reports_in_lease, trial.leave_by_s = now, 0, None
 
     def _split(
-        self, waiting: list[TrialState], idle: Allocation
+        self, waiting: list[TrialState], idle: Allocation, now: float
     ) -> tuple[dict[str, Allocation], dict[str, Reason]]:
         """Which of the waiting trials gets which of the idle GPUs, and remarks on it."""
         if not waiting or not idle:
@@ -309,7 +313,23 @@ class Agent(Standing):
             least, most = self.limits(trial.id)
             job = self._trial_info(trial, median).job()
             jobs.append(replace(job, min_gpus=least, max_gpus=most))
-        return place(jobs, idle, self.signature, self.racks)
+        given, remarks = place(jobs, idle, self.signature, self.racks)
+        if self.wants() > self.held(final=False).size:  # there may be more to come
+            given = {i: gpus for i, gpus in given.items() if not self._awaits_more(i, gpus, now)}
+        return given, {i: remark for i, remark in remarks.items() if i in given}
+
+    def _awaits_more(self, trial_id: str, gpus: Allocation, now: float) -> bool:
+        """Whether a trial that would start small is to wait for the arbiter's answer.
+
+        To grow later costs a restart: it waits no longer than that takes.
+        """
+        trial = self.trials[trial_id]
+        if gpus.size >= self.limits(trial_id)[1] or trial.asked_s is None:
+            return False
+        answered = trial.asked_with != self._lease_names()
+        if answered and not any(x.pending for x in self.leases):
+            return False
+        return now - trial.asked_s < min(AWAIT_MORE_S, trial.timer.restart_s)
 
     def _grow(self, idle: Allocation, now: float) -> bool:
         """Have a running trial pause, to go on with the idle GPUs too; whether one does."""
@@ -370,23 +390,8 @@ class Agent(Standing):
             return []
         self._idle_since_s, self.content = None, True
         self._told_wants = self.wants()
-        self.leases = _without(self.leases, idle)
+        self.leases = without(self.leases, idle)
         return [
             ev.Reported(self.settings.app, self.state_of_app(now)),
             ev.GpusReturned(self.settings.app, idle),
         ]
-
-
-def _without(leases: Sequence[LeaseView], gpus: Allocation) -> tuple[LeaseView, ...]:
-    """The leases once some GPUs have been given back; the arbiter's own word follows."""
-    out = []
-    for lease in sorted(leases, key=lambda x: x.expires_s):
-        if lease.final:
-            out.append(lease)
-            continue
-        taken = lease.held & gpus
-        gpus = gpus - taken
-        out.append(
-            LeaseView(lease.id, lease.held - taken, lease.pending, lease.expires_s, lease.final)
-        )
-    return tuple(out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from themis_ray.core.cluster import NOTHING, Allocation, Level
+from themis_ray.core.commands import LeaseView
 from themis_ray.core.explain import Reason, TrialSpread, TrialTogether
 from themis_ray.core.slowdown import Signature
 from themis_ray.core.valuation import lay_out, split_even
@@ -123,3 +124,18 @@ def total(allocations: Sequence[Allocation]) -> Allocation:
     for allocation in allocations:
         out = out + allocation
     return out
+
+
+def without(leases: Sequence[LeaseView], gpus: Allocation) -> tuple[LeaseView, ...]:
+    """The leases once some GPUs have been given back; the arbiter's own word follows."""
+    out = []
+    for lease in sorted(leases, key=lambda x: x.expires_s):
+        if lease.final:
+            out.append(lease)
+            continue
+        taken = lease.held & gpus
+        gpus = gpus - taken
+        out.append(
+            LeaseView(lease.id, lease.held - taken, lease.pending, lease.expires_s, lease.final)
+        )
+    return tuple(out)

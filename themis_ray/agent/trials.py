@@ -99,6 +99,8 @@ class TrialState:
         checkpointed: Iterations covered by its last checkpoint; None when it has none.
         preemptible: False when a pause would lose all its work.
         leave_by_s: It has to pause, and is stopped at this time; ``inf``: at its next report.
+        asked_s: Since when it has waited for its present group; None before it is planned for.
+        asked_with: The leases that the app had then.
         leases: How many groups it has had.
         granted_s: When its present group was granted.
         idle_since_s: Since when it has had none.
@@ -119,6 +121,8 @@ class TrialState:
     checkpointed: float | None = None
     preemptible: bool = True
     leave_by_s: float | None = None
+    asked_s: float | None = None
+    asked_with: str = ""
     leases: int = 0
     history: list[str] = field(default_factory=list)
     granted_s: float = 0.0
