@@ -91,10 +91,10 @@ def test_the_age_of_an_app_that_was_here_before_the_arbiter():
     assert left_of(view, bids).soonest_s == pytest.approx(2000)
 
 
-def test_a_restart_costs_half_a_lease_at_most():
+def test_a_restart_costs_a_quarter_of_a_lease_at_most():
     """A lease of 60 s would be over before an app has moved, and nobody new could bid."""
     view = round_of(M8, ones("a", t_ideal=5000.0), lease=60.0)
-    assert {b.dead_s for b in left_of(view, bid_table(view, "a", WORK)).bundles} == {30.0}
+    assert {b.dead_s for b in left_of(view, bid_table(view, "a", WORK)).bundles} == {15.0}
 
 
 @pytest.mark.parametrize("told", [math.inf, 0.0])

@@ -94,7 +94,7 @@ def test_the_longest_job_can_wait_least():
     view = round_of(M8, app("a", *jobs))
     found = claims_of(view, due_s=3000.0, later_s=1800.0)
     assert [(c.taker.job.id, c.laxity_s, c.weight) for c in found] == [
-        ("j1500", 500.0, 1.0),
+        ("j1500", 500.0, 1.25),
         ("j800", 1200.0, 0.25),
         ("j100", 1900.0, 0.25),
     ]

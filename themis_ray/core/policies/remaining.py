@@ -58,7 +58,8 @@ def remaining(
 
     A bundle is dead for ``2 * restart`` times the share of its GPUs that are new to the app: the
     restart at its start, and the one that it will bring about when the lease ends; but for no more
-    than half a lease. Where restarts take longer than leases, newcomers could not bid otherwise.
+    than a quarter of a lease. Where restarts are long against leases, nobody new could outbid those
+    who have the GPUs otherwise, however urgent.
 
     Args:
         table: The agent's bids.
@@ -74,7 +75,7 @@ def remaining(
         new = row.size - (row.pinned & app.expiring).size
         dead = 2 * (charged or restart_s) * new / (app.kept.size + row.size)
         left = _left_s(row.r, app, view) - charged * new / row.size
-        bundles.append(Bundle(row, max(SHORTEST_S, left), min(dead, view.lease_s / 2)))
+        bundles.append(Bundle(row, max(SHORTEST_S, left), min(dead, view.lease_s / 4)))
     left_now = max(SHORTEST_S, _left_s(table.r_nothing, app, view))
     soonest = min((bundle.left_s for bundle in bundles), default=left_now)
     soonest = min(soonest, left_now)

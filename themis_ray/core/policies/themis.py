@@ -8,8 +8,8 @@ r above that of plain fair share. This preset keeps its auction and changes what
    an app that cannot use its share more time than it needs.
 2. *Urgency.* With T_id an app has a time when it is due, and each of its jobs a laxity. A bundle is
    worth the GPU-time that it gives to jobs in the order of their urgency, for one lease, see
-   :mod:`themis_ray.core.policies.urgency`: jobs that cannot wait count in full, the others less
-   the later their app is due.
+   :mod:`themis_ray.core.policies.urgency`: jobs that cannot wait come first, and of both kinds
+   those whose app is due first.
 3. *Placement and restarts count.* A bundle on which the app is slower than on another of its size,
    by its own bids, is worth less in proportion, and so is one to which jobs have to move, see
    :mod:`themis_ray.core.policies.remaining`.

@@ -39,7 +39,8 @@ class Claim:
     Attributes:
         taker: The job.
         laxity_s: For how long it could wait and still end when its app is due.
-        weight: What a GPU for it counts: 1 when it cannot wait, less the later its app is due.
+        weight: What a GPU for it counts: from 1 down to 0 the later its app is due, and 1 more when
+            it cannot wait.
     """
 
     taker: Taker
@@ -117,7 +118,7 @@ def claims(
     out = []
     for taker in takers:
         laxity_s = spare_s + longest_s - _of(taker) - taker.start_s
-        out.append(Claim(taker, laxity_s, 1.0 if laxity_s < horizon_s else weight))
+        out.append(Claim(taker, laxity_s, weight + (laxity_s < horizon_s)))
     return tuple(sorted(out, key=lambda c: (c.laxity_s, not c.taker.runs, c.taker.index)))
 
 
