@@ -67,7 +67,9 @@ class SuccessiveHalving(FIFOScheduler, PhaseSearch):  # type: ignore[misc]  # ra
             the trial's own resource request.
         max_gpus: The most GPUs of a trial, as its share grows ``eta``-fold from phase to phase;
             ``gpus`` when None.
-        rigid: Under ``ThemisScheduler``, a trial does not run on fewer GPUs than that either.
+        rigid: Under ``ThemisScheduler``, a trial does not run on fewer GPUs than that either. Else
+            it starts on fewer when no more are to be had at once, and restarts on more when that
+            pays within the lease.
         split: How the trials of a phase share GPUs: ``makespan`` finishes the slowest soonest.
         metric: The metric to compare by; also taken from ``tune.run`` and ``TuneConfig``.
         mode: ``min`` or ``max``; the same.

@@ -4,6 +4,12 @@ Ray publishes them on each node's metrics port, beside its own (its names get ``
 nothing else has to be scraped. Levels are taken from the status document every few seconds, events
 are counted from the commands that the core gives.
 
+Ray's agent opens the port only where ``ray[default]`` is installed (it needs opencensus,
+prometheus_client and opentelemetry-exporter-prometheus, which ``ray[tune]`` lacks); without it the
+metrics go nowhere, and nothing else is amiss. ``ray start --metrics-export-port`` sets the port, and
+``ray.nodes()[i]["MetricsExportPort"]`` tells it: ``curl http://NODE:PORT/metrics | grep themis``.
+Values come there with a delay of some ten seconds.
+
 | metric | kind | what |
 |---|---|---|
 | ``themis_max_r`` | gauge | the greatest finite r of all apps; 0 when there is none |
@@ -14,7 +20,7 @@ are counted from the commands that the core gives.
 | ``themis_apps`` | gauge | apps that are registered |
 | ``themis_rounds_total`` | counter | rounds decided |
 | ``themis_round_seconds`` | histogram | from asking for reports to the decision |
-| ``themis_leases_ended_total{app}`` | counter | leases not renewed: preemptions |
+| ``themis_leases_ended_total{app}`` | counter | leases not renewed: preemptions; not there before the first |
 | ``themis_hidden_payment{app}`` | gauge | 1 - c of an app's last win |
 """  # noqa: E501
 
