@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from themis_ray.agent.bidder import bid_table
 from themis_ray.agent.predictions import PredictionErrors
-from themis_ray.agent.split import growth_saves_s, place, staying, total, without
+from themis_ray.agent.split import growth_saves_s, place, staying, without
 from themis_ray.agent.standing import AgentSettings, Standing
 from themis_ray.agent.trials import IterationTimer, TrialPhase, TrialState, heads
 from themis_ray.core import events as ev
-from themis_ray.core.cluster import NOTHING, Allocation
+from themis_ray.core.cluster import NOTHING, Allocation, total
 from themis_ray.core.commands import (
     GroupRefused,
     LeasesChanged,

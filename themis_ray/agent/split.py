@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from themis_ray.core.cluster import NOTHING, Allocation, Level
+from themis_ray.core.cluster import Allocation, Level
 from themis_ray.core.commands import LeaseView
 from themis_ray.core.explain import Reason, TrialSpread, TrialTogether
 from themis_ray.core.slowdown import Signature
@@ -116,14 +116,6 @@ def growth_saves_s(
         done = max(0.0, window_s - restart_s) * grown
         grows_s = max(window_s, restart_s) + (left_gpu_s - done) / rate
     return stays_s - grows_s
-
-
-def total(allocations: Sequence[Allocation]) -> Allocation:
-    """All GPUs of some allocations together."""
-    out = NOTHING
-    for allocation in allocations:
-        out = out + allocation
-    return out
 
 
 def without(leases: Sequence[LeaseView], gpus: Allocation) -> tuple[LeaseView, ...]:

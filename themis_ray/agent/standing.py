@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from themis_ray.agent.forecast import Forecast
-from themis_ray.agent.split import growth_saves_s, total
+from themis_ray.agent.split import growth_saves_s
 from themis_ray.agent.trials import TrialPhase, TrialState, heads
 from themis_ray.core import events as ev
-from themis_ray.core.cluster import Allocation, Cluster, Level, Machine
+from themis_ray.core.cluster import Allocation, Cluster, Level, Machine, total
 from themis_ray.core.commands import LeaseView
 from themis_ray.core.fairness import Ideal, PhaseWork, ideal_time_s
 from themis_ray.core.slowdown import MeasuredSlowdown, Signature, SlowdownTable

@@ -60,6 +60,12 @@ class JobReport:
         """GPU-seconds left, without any slowdown."""
         return self.iterations_left * self.serial_iter_s
 
+    @property
+    def soonest_s(self) -> float:
+        """Seconds that the rest takes on as many GPUs as it can use; 0 when it has no known end."""
+        work = self.work_left_gpu_s
+        return work / self.max_gpus if math.isfinite(work) else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class AppReport:

@@ -159,7 +159,7 @@ class Outbid(Reason):
 
     @property
     def remedy(self) -> str:
-        return "its r grows while it waits, and with r its weight in the next rounds"
+        return "the longer it waits, the more its bids count in the next rounds"
 
 
 @dataclass(frozen=True, slots=True)

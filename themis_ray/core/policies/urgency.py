@@ -111,23 +111,15 @@ def claims(
             first counts half.
         view: The round.
     """
-    spans_s = [_alone_s(job.work_left_gpu_s, job.max_gpus) for job in app.report.jobs]
-    longest_s = max([*spans_s, *(_of(taker) for taker in takers)], default=0.0)
+    jobs = [*app.report.jobs, *(taker.job for taker in takers)]
+    longest_s = max((job.soonest_s for job in jobs), default=0.0)
     spare_s = due_s - view.now_s - max(left.soonest_s, longest_s)
     weight = horizon_s / (horizon_s + later_s)
     out = []
     for taker in takers:
-        laxity_s = spare_s + longest_s - _of(taker) - taker.start_s
+        laxity_s = spare_s + longest_s - taker.job.soonest_s - taker.start_s
         out.append(Claim(taker, laxity_s, weight + (laxity_s < horizon_s)))
     return tuple(sorted(out, key=lambda c: (c.laxity_s, not c.taker.runs, c.taker.index)))
-
-
-def _of(taker: Taker) -> float:
-    return _alone_s(taker.job.work_left_gpu_s, taker.job.max_gpus)
-
-
-def _alone_s(work_gpu_s: float, gpus: int) -> float:
-    return work_gpu_s / gpus if math.isfinite(work_gpu_s) else 0.0
 
 
 def worth(some: Sequence[Claim], gpus: int) -> float:
