@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis_ray.agent.split import growth_saves_s, place, shares_of, staying, total
-from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Level, Machine
+from themis_ray.agent.split import growth_saves_s, place, shares_of, staying
+from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Level, Machine, total
 from themis_ray.core.explain import TrialSpread, TrialTogether
 from themis_ray.core.slowdown import Signature, SlowdownTable
 from themis_ray.searchers.api import JobInfo
