@@ -138,6 +138,8 @@ def test_bad_fields_are_named(changes: dict[str, Any], words: str, tmp_path: Pat
         ("[]", "the document: .*dictionary"),
         ('{"n_avg": NaN}', "NaN is not JSON"),
         ('{"n_avg": 1, "n_avg": 2}', "'n_avg' stands twice"),
+        ("[" * 100_000, "not usable JSON: maximum recursion depth"),
+        ('{"n_avg": ' + "9" * 5000 + "}", "not usable JSON: .*digits"),
     ],
 )
 def test_malformed_json_is_located(text: str, words: str, tmp_path: Path) -> None:
@@ -156,6 +158,12 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInputError, match="use UTF-8"):
         read_model(str(binary), BidsIn)
+
+
+def test_standard_input_that_is_no_text_is_named() -> None:
+    result = CliRunner().invoke(app, ["bids", "-"], input=b"\xff\xfe")
+    assert result.exit_code == 2
+    assert "standard input: not a text file" in result.stderr
 
 
 def test_bad_input_exits_2_with_a_message_and_no_traceback() -> None:

@@ -254,7 +254,12 @@ def test_times(text: str, expected_s: float) -> None:
     assert seconds(text, "--lease") == expected_s
 
 
-@pytest.mark.parametrize("text", ["", "0", "-5s", "5w", "m", "1e3", "nan", "inf"])
+@pytest.mark.parametrize("text", ["0", "0m", "0.0 h"])
+def test_no_time_at_all_is_a_time_where_it_may_be(text: str) -> None:
+    assert seconds(text, "--grace", or_zero=True) == 0
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5s", "5w", "m", "1e3", "nan", "inf", "9" * 400])
 def test_wrong_times(text: str) -> None:
     with pytest.raises(errors.InvalidInputError, match="such as 10m"):
         seconds(text, "--lease")

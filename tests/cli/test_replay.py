@@ -110,6 +110,19 @@ def test_the_simulation_comes_near_to_what_happened(journal: str) -> None:
     assert simulated["makespan_s"] == pytest.approx(live["makespan_s"], rel=0.3)
 
 
+def test_the_recorded_grid_is_scaled_with_the_lease(tmp_path: Path, lines: list[Line]) -> None:
+    def rounds(grid_s: float, *options: str) -> int:
+        header = lines[0]
+        assert isinstance(header, Header)
+        on_grid = replace(header, config=replace(header.config, lease_grid_s=grid_s))
+        journal = save(tmp_path / "g.jsonl", [on_grid, *lines[1:]])
+        policies = document(str(journal), *options)["policies"]
+        return int(policies["themis-paper"]["rounds"])
+
+    # On a grid of 60 s, leases of 15 s would last 60 s, too.
+    assert rounds(60, "--lease", "15s") > 2 * rounds(60)
+
+
 def test_options_change_the_simulation(journal: str) -> None:
     usual = document(journal)
     assert document(journal) == usual

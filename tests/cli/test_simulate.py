@@ -117,6 +117,9 @@ def test_no_restart_cost_makes_jobs_shorter(files: list[str]) -> None:
         (["--trace", "w1:apps=x"], "apps='x' is not a whole number"),
         (["--cluster", "none.yaml"], "none.yaml: no such file"),
         (["--format", "xml"], "no trace format 'xml'"),
+        (["--plot", "/none/p.html"], "--plot: /none/p.html: no folder /none"),
+        (["--plot", "/tmp"], "--plot: /tmp is a folder"),
+        (["--save-trace", "/none/t.csv"], "--save-trace: /none/t.csv: no such file"),
     ],
 )
 def test_bad_input_is_explained_and_exits_with_2(
@@ -126,6 +129,14 @@ def test_bad_input_is_explained_and_exits_with_2(
     assert result.exit_code == 2
     assert message in result.stderr
     assert json.loads(result.stdout)["error"]["exit_code"] == 2
+
+
+def test_who_cannot_save_in_time_is_told_before_the_run(files: list[str]) -> None:
+    told = run(*files, "--policy", "best-effort", "--json", "--restart", "5m")
+    assert "a checkpoint of resnet50 takes 67 s, longer than --notice and --grace" in told.stderr
+    assert json.loads(told.stdout)["policies"]
+    untold = run(*files, "--policy", "best-effort", "--json", "--restart", "5m", "--grace", "1m")
+    assert untold.stderr == ""
 
 
 def test_the_page_stands_alone(files: list[str], tmp_path: Path) -> None:

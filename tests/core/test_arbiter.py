@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from arbiter_driver import CONFIG, Driver, bid, gpus, report
+from arbiter_driver import CONFIG, M0, Driver, bid, gpus, report
 
 from themis_ray.core import events as ev
 from themis_ray.core.bids import BidRow, BidTable
@@ -264,8 +264,7 @@ def test_after_a_change_of_the_cluster_all_are_asked() -> None:
     d.join(0, "a", 2)
     d.join(1, "b", 2)
     d.do(2, ev.ClusterChanged((Machine("m0", 4), Machine("m1", 4))))
-    d.join(3, "c", 2, answer=False)
-    assert {c.app for c in d.heard(RequestReport)} == {"a", "b", "c"}
+    assert {c.app for c in d.heard(RequestReport)} == {"a", "b"}
 
 
 def test_a_preempting_policy_holds_no_round_while_all_have_what_they_want() -> None:
@@ -288,3 +287,23 @@ def test_of_apps_that_left_long_ago_nothing_is_remembered() -> None:
     with pytest.raises(UnknownAppError):
         d.arbiter.reason("a1")
     assert d.arbiter.reason("a2") == AppGone("finished")
+
+
+@pytest.mark.parametrize("policy", [FirstCome(), PreemptiveFirstCome()])
+def test_apps_that_have_all_they_know_of_are_asked_again_when_the_cluster_grows(
+    policy: FirstCome,
+) -> None:
+    d = Driver(policy)
+    d.join(0, "a", 4)  # as many as there are: its trials could use more
+    assert d.held("a") == gpus(m0=4)
+    d.do(5, ev.ClusterChanged((*M0, Machine("m1", 2))))
+    assert [(c.app, c.cluster_gpus) for c in d.heard(RequestReport)] == [("a", 6)]
+    d.wants["a"] = 6
+    d.answer(5)
+    assert d.held("a") == gpus(m0=4, m1=2)
+
+
+def test_nobody_is_asked_when_the_cluster_grows_and_nobody_is_there() -> None:
+    d = Driver()
+    d.do(5, ev.ClusterChanged((*M0, Machine("m1", 2))))
+    assert d.arbiter.round is None

@@ -8,7 +8,8 @@ import pytest
 from sim_worlds import FREE, app, cluster, job, simulate
 
 from themis_ray.core.settings import ArbiterConfig
-from themis_ray.errors import InvalidInputError
+from themis_ray.errors import InvalidInputError, ThemisError
+from themis_ray.sim import watch
 from themis_ray.sim.cluster_file import MoveCost
 from themis_ray.sim.jobs import TraceApp
 from themis_ray.sim.settings import Failure
@@ -134,6 +135,66 @@ def test_a_job_moves_off_a_failed_machine() -> None:
         failures=(Failure(30, "m0"), Failure(30, "m1", up=True)),
     )
     assert done["a"].jct_s == close(130)
+
+
+def test_a_job_that_would_not_grow_asks_for_gpus_again_when_its_machine_fails() -> None:
+    # When c ends at 300, a is offered a third GPU that does not pay; until its end it wants no
+    # more. What it loses at 400 it wants back.
+    apps = [app("a", job(1380, 4, 1)), app("c", job(100)), app("d", job(1000))]
+    failures = (Failure(400, "m0"), Failure(410, "m0", up=True))
+    _, done = simulate(cluster(4), apps, "drf", move=MoveCost(0, 200), failures=failures)
+    assert done["a"].queued_s == close(10)
+    assert done["a"].finish_s < 410 + 200 + 1380
+
+
+def test_an_app_whose_gang_waits_goes_on_asking_for_it_while_its_other_job_cannot_grow() -> None:
+    apps = [
+        app("a", job(400, 4, 2), job(1380, 4, 2), job(400, 2, 1), tuner="curve_stopping"),
+        app("b", job(1000, 3, 2), at=100, tuner="curve_stopping"),
+        app("c", job(400, 3, 3), job(400, 4, 4), job(50, 4, 4), job(100, 3, 2)),
+    ]
+    _, done = simulate(cluster(2, 2, 1), apps, "slaq", move=MoveCost(0, 100))
+    assert set(done) == {"a", "b", "c"}
+
+
+def test_gpus_that_a_gang_is_about_to_need_are_not_taken_by_a_small_job_of_its_app() -> None:
+    apps = [
+        app("a", job(400, 4), job(5000, 1), at=100),
+        app("b", job(2500, 2)),
+        app("c", job(2500, 2)),
+    ]
+    notice = ArbiterConfig(lease_s=5000, notice_s=20)
+    result, _ = simulate(cluster(2, 2), apps, "srtf", move=MoveCost(10, 35), arbiter=notice)
+    gang = [stay for stay in result.stays if (stay.app, stay.job) == ("a", "0")]
+    # b and c have had notice at 100 and leave at 120; the gang works from 155, at S = 1.1.
+    assert [(stay.begin_s, stay.end_s) for stay in gang] == [(close(120), close(265))]
+
+
+@pytest.mark.parametrize("policy", ["themis", "themis-paper", "drf", "srtf", "best-effort"])
+def test_an_app_alone_takes_up_a_machine_that_comes_later(policy: str) -> None:
+    failures = (Failure(0, "m1"), Failure(50, "m1", up=True))
+    _, done = simulate(cluster(1, 1), [app("a", job(4000), job(4000))], policy, failures=failures)
+    assert done["a"].jct_s == close(50 + 4000)
+
+
+def test_a_job_that_nothing_is_left_for_is_reported() -> None:
+    with pytest.raises(ThemisError, match="no job gets on any more, and 1 apps wait"):
+        simulate(cluster(1), [app("a", job(400))], failures=(Failure(10, "m0"),))
+
+
+def test_jobs_that_lose_all_their_work_at_each_end_of_a_lease_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "LEASES_WITHOUT_WORK", 50)
+    apps = [app("a", job(4000)), app("b", job(4000))]
+    with pytest.raises(ThemisError, match=r"a checkpoint takes 60 s, longer than notice and grace"):
+        simulate(
+            cluster(1),
+            apps,
+            "themis-paper",
+            move=MoveCost(60, 0),
+            arbiter=ArbiterConfig(lease_s=300, notice_s=20),
+        )
 
 
 def test_arrivals_at_one_instant_meet_in_one_round() -> None:

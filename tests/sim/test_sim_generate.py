@@ -7,6 +7,7 @@ import pytest
 from themis_ray.errors import InvalidInputError
 from themis_ray.sim import figures
 from themis_ray.sim.generate import GENERATORS, generate, quantile
+from themis_ray.sim.jobs import TraceApp, TraceJob
 from themis_ray.sim.tuners import Curve, halvings, plan_of
 
 
@@ -113,6 +114,8 @@ def test_quantiles_hit_the_points_they_are_given() -> None:
         ("w1:apps=many", "apps='many' is not a whole number"),
         ("w1:apps=0", "apps=0; use a number above 0"),
         ("w1:tuner=asha", "tuner=asha; use single"),
+        ("w1:gang=yes", "gang='yes' is neither true nor false"),
+        ("w1:network=nan", "network=nan; use a share from 0 to 1"),
     ],
 )
 def test_specs_that_cannot_be_used(spec: str, message: str) -> None:
@@ -141,6 +144,20 @@ def test_curve_stopping_stops_jobs_that_cannot_win_and_never_the_best() -> None:
     ran = [steps / app.jobs[i].iterations for i, steps in phase.runs]
     assert max(ran) == 1
     assert min(ran) < 1
+
+
+def test_curve_stopping_can_tell_losses_above_1_apart() -> None:
+    jobs = tuple(TraceJob(f"{i}", "m", 1, 100, 1.0, 1, loss) for i, loss in enumerate((2.5, 2.3)))
+    (phase,) = plan_of(TraceApp("a", 0.0, "curve_stopping", jobs), 0)
+    assert phase.runs[1] == (1, 100)
+    assert phase.runs[0][1] <= 100
+
+
+@pytest.mark.parametrize("final_loss", [0.2, 1.0, 3.5])
+def test_losses_fall(final_loss: float) -> None:
+    curve = Curve(final_loss, 0.1)
+    assert curve.loss(0) > curve.loss(10) > final_loss
+    assert curve.loss(1000) == pytest.approx(final_loss)
 
 
 def test_curves_fall_to_their_final_loss() -> None:

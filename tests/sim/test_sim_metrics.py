@@ -30,6 +30,13 @@ def test_fluid_goes_through_phases() -> None:
     assert fluid_times_s(trace, 1, 0) == pytest.approx({"a": 3 * 64})
 
 
+@pytest.mark.timeout(30)
+def test_phases_that_end_within_the_rounding_of_the_clock_all_end() -> None:
+    # At 1e7 s the clock goes in steps of 1.9e-9 s: a's end is rounded to beyond b's.
+    apps = [app("a", job(100 + 1.2e-9), at=1e7), app("b", job(100 + 1.5e-9), at=1e7)]
+    assert fluid_times_s(Trace.of("t", apps), 2, 0) == pytest.approx({"a": 100, "b": 100})
+
+
 def test_mean_apps_counts_an_app_itself() -> None:
     records = [record("a", 0, 100), record("b", 50, 150)]
     assert mean_apps(records) == pytest.approx({"a": 1.5, "b": 1.5})

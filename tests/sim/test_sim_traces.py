@@ -74,6 +74,8 @@ def test_what_is_written_reads_back_the_same_also_packed(tmp_path: Path) -> None
         ),
         ([HEADER + ",min_gpus", ROW + ",5"], r"column 9 \(min_gpus\): 5 is more than max_gpus, 4"),
         (["x,y", "1,2"], "no known trace format"),
+        (["", HEADER, ROW.replace("4", "four")], r"line 3, column 6 \(max_gpus\)"),
+        ([HEADER, ROW, '"' + "x" * 140_000], "line 3: field larger than .*quotation mark"),
     ],
 )
 def test_errors_name_line_and_column(tmp_path: Path, lines: list[str], message: str) -> None:
@@ -126,9 +128,12 @@ def test_gavel_lengths_come_from_the_throughputs(tmp_path: Path) -> None:
         load_trace(write(tmp_path, "g.trace", gavel_row(4)), throughputs=table)
     with pytest.raises(TraceError, match="--throughputs"):
         load_trace(write(tmp_path, "g.trace", gavel_row()))
-    table.write_text("{}")
-    with pytest.raises(TraceError, match="is no throughput table"):
-        load_trace(write(tmp_path, "g.trace", gavel_row()), throughputs=table)
+    blank = load_trace(write(tmp_path, "g.trace", gavel_row(), "", ""), throughputs=table)
+    assert blank.jobs == 1
+    for wrong in ("{}", '{"v100": []}', '{"v100": {"x": 1}}'):
+        table.write_text(wrong)
+        with pytest.raises(TraceError, match="is no throughput table"):
+            load_trace(write(tmp_path, "g.trace", gavel_row()), throughputs=table)
 
 
 def test_philly_csv_counts_from_the_first_job(tmp_path: Path) -> None:
@@ -179,9 +184,15 @@ def test_philly_json_takes_all_attempts_and_the_last_ones_gpus(tmp_path: Path) -
     file.write_text(json.dumps(log))
     (app,) = load_trace(file).apps
     assert (app.id, app.jobs[0].max_gpus, app.jobs[0].work_gpu_s) == ("x", 10, 1500)
-    file.write_text('[{"jobid": 1}]')
-    with pytest.raises(TraceError, match="job 1 of the list"):
-        load_trace(file)
+    for wrong, message in (
+        ('[{"jobid": 1}]', "job 1 of the list: 'attempts' is missing"),
+        ('[{"attempts": ["x"]}]', "job 1 of the list: 'str' object"),
+        ('[{"attempts": [], "submitted_time": 5}]', "job 1 of the list: 'int' object"),
+        ("[5]", "job 1 of the list"),
+    ):
+        file.write_text(wrong)
+        with pytest.raises(TraceError, match=message):
+            load_trace(file)
     file.write_text("[")
     with pytest.raises(TraceError, match="line 1, column 2: not JSON"):
         load_trace(file)
@@ -234,10 +245,17 @@ def test_a_cluster_has_machines_and_profiles(tmp_path: Path) -> None:
         ("machines: [{gpus: 4, slots: 3}]", r"machines\[0\].slots: 4 GPUs cannot be divided"),
         ("machines: [{gpus: 4, color: red}]", r"machines\[0\].color: no such field"),
         ("machines: [{gpus: 4}]\nmodels: {m: {rack: 0.5}}", r"models.m.rack: input should be"),
-        ("machines: [", "line 2, column 1: not YAML"),
+        ("machines: [", "line 2, column 1: not YAML: .*found '<stream end>'"),
+        ("machines: [{gpus: 4}]\nmodels: {m: {rack: .inf}}", r"models.m.rack: .*finite"),
+        ("machines: [{gpus: 4}]\nmodels: {M: {}, m: {}}", "models.m: stands there twice"),
         ("just text", "needs the fields name, machines"),
     ],
 )
 def test_cluster_errors_name_the_field(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_cluster(write(tmp_path, "c.yaml", text))
+
+
+def test_blank_lines_are_passed_over(tmp_path: Path) -> None:
+    trace = load_trace(write(tmp_path, "t.csv", "", HEADER, "", ROW, ""))
+    assert trace.jobs == 1

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from themis_ray.cli.inputs import read_model
+from themis_ray.cli.inputs import Count, Positive, Strict, read_model
+from themis_ray.cli.options import FileArgument, JsonOption
 from themis_ray.cli.output import number, print_json
 from themis_ray.core.auction import AuctionResult, assign_leftovers, run_auction
 from themis_ray.core.bids import BidRow, BidTable, check_against_offer
@@ -23,17 +21,11 @@ from themis_ray.errors import BidError
 if TYPE_CHECKING:
     from rich.console import Console
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
 Gpus = dict[str, Annotated[int, Field(ge=0)]]
 LevelName = Literal["slot", "machine", "rack", "cluster"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class MachineIn(_Strict):
+class MachineIn(Strict):
     """A machine with free GPUs."""
 
     id: Annotated[str, Field(min_length=1)]
@@ -41,7 +33,7 @@ class MachineIn(_Strict):
     rack: str = "r0"
 
 
-class BidIn(_Strict):
+class BidIn(Strict):
     """r for a bundle: ``gpus`` on named machines, or ``parts`` (and ``pinned``) on any."""
 
     r: float | None
@@ -76,7 +68,7 @@ class BidIn(_Strict):
             raise BidError(f"app {app!r}, bids[{index}]: {error}") from error
 
 
-class AppIn(_Strict):
+class AppIn(Strict):
     """A bidder."""
 
     id: Annotated[str, Field(min_length=1)]
@@ -113,7 +105,7 @@ class AppIn(_Strict):
                 )
 
 
-class AuctionIn(_Strict):
+class AuctionIn(Strict):
     """The input of ``themis auction``."""
 
     machines: list[MachineIn]
@@ -142,8 +134,8 @@ class AuctionIn(_Strict):
 
 
 def auction(
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON input; - reads stdin.")],
-    json_: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    file: FileArgument,
+    json_: JsonOption = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say who harms whom, and what would have won more.")
     ] = False,
@@ -157,16 +149,15 @@ def auction(
     cluster = asked.cluster()
     tables = asked.tables(cluster)
     start = time.perf_counter()
-    with _stdout_kept_clean():
-        result = run_auction(
-            cluster.capacity,
-            cluster.racks,
-            tables,
-            payment=asked.payment,
-            weights={app.id: app.weight for app in asked.apps},
-            seed=asked.seed,
-            time_budget_s=asked.time_budget_s,
-        )
+    result = run_auction(
+        cluster.capacity,
+        cluster.racks,
+        tables,
+        payment=asked.payment,
+        weights={app.id: app.weight for app in asked.apps},
+        seed=asked.seed,
+        time_budget_s=asked.time_budget_s,
+    )
     seconds = time.perf_counter() - start
     given = _give_leftovers(asked, tables, result)
     document = _document(cluster, result, given, seconds)
@@ -176,24 +167,6 @@ def auction(
         print_json(document)
     else:
         _print_tables(tables, result, given, document)
-
-
-@contextlib.contextmanager
-def _stdout_kept_clean() -> Iterator[None]:
-    """Send what native code prints to standard error: HiGHS has a stray debug message."""
-    try:
-        target = sys.stdout.fileno()
-        sys.stdout.flush()
-        saved = os.dup(target)
-    except (OSError, ValueError, AttributeError):
-        yield
-        return
-    try:
-        os.dup2(2, target)
-        yield
-    finally:
-        os.dup2(saved, target)
-        os.close(saved)
 
 
 def _give_leftovers(

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from themis_ray.cli.inputs import read_model
+from themis_ray.cli.inputs import Count, Positive, Strict, read_model
 from themis_ray.cli.options import FileArgument, JsonOption
 from themis_ray.cli.output import number, print_json
 from themis_ray.core import valuation
@@ -16,17 +16,11 @@ from themis_ray.core.cluster import Cluster, Level, Machine
 from themis_ray.core.fairness import Phase, finish_time_fairness, ideal_time_s
 from themis_ray.core.slowdown import PRIORS
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Slowdown = Annotated[float, Field(ge=1, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class MachineIn(_Strict):
+class MachineIn(Strict):
     """A machine whose GPUs are on offer."""
 
     id: str
@@ -44,14 +38,14 @@ class MachineIn(_Strict):
         return self
 
 
-class PhaseIn(_Strict):
+class PhaseIn(Strict):
     """A phase: ``jobs`` jobs that each have ``iterations`` to do."""
 
     jobs: Count
     iterations: Positive
 
 
-class SlowdownIn(_Strict):
+class SlowdownIn(Strict):
     """S(G) by placement level; what is left out keeps its prior."""
 
     slot: Slowdown = PRIORS[Level.SLOT]
@@ -64,7 +58,7 @@ class SlowdownIn(_Strict):
         return {level: getattr(self, level.name.lower()) for level in Level}
 
 
-class BidsIn(_Strict):
+class BidsIn(Strict):
     """The input of ``themis bids``."""
 
     tuner: Literal["single", "successive_halving"]

@@ -6,15 +6,24 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from themis_ray.errors import InvalidInputError
 
 Model = TypeVar("Model", bound=BaseModel)
 
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
 STDIN = "-"
+
+
+class Strict(BaseModel):
+    """A part of an input: its fields and no others, of the types they have in JSON."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 def read_text(file: str) -> str:
@@ -23,12 +32,11 @@ def read_text(file: str) -> str:
     Raises:
         InvalidInputError: The file cannot be read.
     """
-    if file == STDIN:
-        return sys.stdin.read()
+    name = "standard input" if file == STDIN else file
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{file}: not a text file ({error.reason}); use UTF-8") from error
+        raise InvalidInputError(f"{name}: not a text file ({error.reason}); use UTF-8") from error
     except OSError as error:
         raise InvalidInputError(
             f"{file}: {(error.strerror or str(error)).lower()}; "
@@ -55,6 +63,8 @@ def read_model(file: str, model: type[Model]) -> Model:
         ) from error
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from None
+    except (ValueError, RecursionError) as error:  # a number or a nesting beyond all measure
+        raise InvalidInputError(f"{name}: not usable JSON: {error}") from error
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from themis_ray.cli.durations import seconds
-from themis_ray.cli.options import JsonOption
-from themis_ray.cli.output import number, print_json
+from themis_ray.cli.options import JournalArgument, JsonOption, JudgeOption, one_of
+from themis_ray.cli.output import number, print_json, write_file
 from themis_ray.cli.simulate import print_figures
 from themis_ray.core.journal import Header, options_of
 from themis_ray.core.policies import POLICIES, Policy
@@ -36,12 +36,7 @@ MOST_APPS_SHOWN = 40
 
 
 def replay(
-    journal: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOURNAL", help="An arbiter's journal; themis status --json says where it is."
-        ),
-    ],
+    journal: JournalArgument,
     check: Annotated[
         bool,
         typer.Option(
@@ -61,9 +56,7 @@ def replay(
         str | None,
         typer.Option(help="What moving a job costs; as the apps measured it if left out."),
     ] = None,
-    judge: Annotated[
-        str, typer.Option(help="The T_id that r is by: fluid, exclusive or paper.")
-    ] = "fluid",
+    judge: JudgeOption = "fluid",
     seed: Annotated[
         int | None, typer.Option(help="Seeds all that is random; as recorded if left out.")
     ] = None,
@@ -97,7 +90,8 @@ def replay(
         if policy is None:
             _print_written(to_trace, recorded, notes, json_)
             return
-    what_if = _what_if(history, recorded, lease, restart, _judge(judge), seed)
+    by = one_of("--judge", judge, JUDGES)
+    what_if = _what_if(history, recorded, lease, restart, by, seed)
     rows = what_if.run(policy, notes)
     live = live_figures(history, recorded, what_if.study.judge, what_if.study.config.seed)
     if live is None:
@@ -199,30 +193,27 @@ def _what_if(
         seed=shared["seed"],
     )
     if restart is not None:
-        zero = restart.strip() in ("0", "0s")
-        cost_s = 0.0 if zero else seconds(restart, "--restart")
-        config = replace(config, move=move_cost(cost_s))
+        config = replace(config, move=move_cost(seconds(restart, "--restart", or_zero=True)))
         cluster = without_move_costs(cluster)
     return _WhatIf(header, Study(cluster, recorded.trace, config, judge=judge, options=shared))
 
 
 def _arbiter_config(recorded: ArbiterConfig, lease: str | None) -> ArbiterConfig:
-    """The recorded times; the simulator's apps answer at once, so that nothing is waited for."""
+    """The recorded times; the simulator's apps answer at once, so that nothing is waited for.
+
+    With leases of another length, the grid and the shortest lease are the same parts of a lease.
+    """
     lease_s = recorded.lease_s if lease is None else seconds(lease, "--lease")
+    scale = lease_s / recorded.lease_s
     notice_s = min(recorded.notice_s, recorded.lease_s if lease is None else lease_s / 10)
     return replace(
         recorded,
         lease_s=lease_s,
         notice_s=max(notice_s, LEAST_NOTICE_S),
-        min_lease_s=min(recorded.min_lease_s, lease_s),
+        min_lease_s=min(recorded.min_lease_s * scale, lease_s),
+        lease_grid_s=recorded.lease_grid_s * scale,
         round_delay_s=0.0,
     )
-
-
-def _judge(judge: str) -> Any:
-    if judge not in JUDGES:
-        raise InvalidInputError(f"--judge: {judge!r} is unknown; use {', '.join(JUDGES)}")
-    return judge
 
 
 # -- output -----------------------------------------------------------------------------------
@@ -233,16 +224,8 @@ def _write_trace(file: str, recorded: Recorded) -> list[str]:
     path = Path(file)
     if path.suffix == ".yaml":
         raise InvalidInputError(f"--to-trace: {file} is the cluster's name; use a name in .csv")
-    for target, text in (
-        (path, write_themis_csv(recorded.trace)),
-        (path.with_suffix(".yaml"), cluster_yaml(recorded.cluster)),
-    ):
-        try:
-            target.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InvalidInputError(
-                f"--to-trace: {target}: {(error.strerror or str(error)).lower()}"
-            ) from error
+    write_file("--to-trace", path, write_themis_csv(recorded.trace))
+    write_file("--to-trace", path.with_suffix(".yaml"), cluster_yaml(recorded.cluster))
     if recorded.failures:
         return ["machines came and went; the cluster file has all of them, for all the time"]
     return []

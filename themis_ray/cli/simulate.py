@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from themis_ray.cli.durations import seconds
-from themis_ray.cli.options import JsonOption
-from themis_ray.cli.output import number, print_json
+from themis_ray.cli.options import JsonOption, JudgeOption, one_of
+from themis_ray.cli.output import check_file_to_write, number, print_json, write_file
 from themis_ray.core.settings import ArbiterConfig, default_grid_s
 from themis_ray.errors import InvalidInputError
 from themis_ray.sim.cluster_file import MoveCost, SimCluster, load_cluster, with_profiles
@@ -20,14 +19,21 @@ from themis_ray.sim.importers import FORMATS
 from themis_ray.sim.jobs import Trace
 from themis_ray.sim.judges import JUDGES
 from themis_ray.sim.settings import SimConfig
-from themis_ray.sim.study import Study, fairness_knob, policy_names, run_all
+from themis_ray.sim.study import (
+    Study,
+    fairness_knob,
+    move_cost,
+    policy_names,
+    run_all,
+    without_move_costs,
+)
 from themis_ray.sim.traces import load_trace, write_themis_csv
 
 IDEALS = ("auto", "paper", "exclusive")
 TRACE_HELP = (
     "A trace file (themis CSV, .csv.gz, Tiresias, Gavel, Philly or PCS), or a generated workload: "
-    "w1, w2, tiresias or philly with options, as in w1:seed=1,contention=2 (seed, apps, "
-    "contention, load, gpus, gang, network, length, tuner, max_gpus)."
+    "w1, w2, tiresias, philly or alike with options, as in w1:seed=1,contention=2 (seed, apps, "
+    "contention, load, gpus, gang, network, length, tuner, max_gpus, jobs)."
 )
 
 
@@ -46,9 +52,7 @@ def simulate(
         str | None, typer.Option(help="time or gpus; each policy's own if left out.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seeds all that is random.")] = 0,
-    judge: Annotated[
-        str, typer.Option(help="The T_id that r is by: fluid, exclusive or paper.")
-    ] = "fluid",
+    judge: JudgeOption = "fluid",
     ideal: Annotated[
         str, typer.Option(help="The T_id that apps report: paper, exclusive, or auto.")
     ] = "auto",
@@ -101,22 +105,24 @@ def simulate(
         config=_config(
             lease, notice, grace, lease_grid, restart, ideal, seed, record=plot is not None
         ),
-        judge=_one_of("--judge", judge, JUDGES),
+        judge=one_of("--judge", judge, JUDGES),
         same_ideal=ideal != "auto",
         options=_policy_options(fairness_knob_, payment, seed),
     )
     if save_trace is not None:
-        _write(save_trace, write_themis_csv(study.trace))
+        write_file("--save-trace", save_trace, write_themis_csv(study.trace))
     if plot is not None:
         from themis_ray.reporting.sim_plots import check_plotly
 
         check_plotly()
+        check_file_to_write("--plot", plot)
+    _warn_of_slow_checkpoints(study)
     runs = run_all(study, names)
     if plot is not None:
         from themis_ray.reporting.sim_plots import simulation_page
 
-        _write(plot, simulation_page(study, runs))
-    document = _document(study, lease, runs)
+        write_file("--plot", plot, simulation_page(study, runs))
+    document = _document(study, runs)
     if json_:
         print_json(document)
     else:
@@ -127,11 +133,8 @@ def _cluster(file: str, restart: str | None, profile_file: str | None = None) ->
     sim = load_cluster(file)
     if profile_file is not None:
         sim = with_profiles(sim, profile_file)
-    if restart is None:
-        return sim
     # What is asked for on the command line holds for every model.
-    profiles = {name: replace(profile, move=None) for name, profile in sim.profiles.items()}
-    return replace(sim, profiles=profiles)
+    return sim if restart is None else without_move_costs(sim)
 
 
 def _trace(text: str, format: str, throughputs: str | None) -> Trace:
@@ -155,22 +158,20 @@ def _config(
     notice_s = min(seconds(notice, "--notice"), lease_s / 10)
     move = MoveCost()
     if restart is not None:
-        cost_s = _or_zero(restart, "--restart")
-        whole = move.checkpoint_s + move.start_s
-        move = MoveCost(cost_s * move.checkpoint_s / whole, cost_s * move.start_s / whole)
+        move = move_cost(seconds(restart, "--restart", or_zero=True))
     return SimConfig(
         arbiter=ArbiterConfig(
             lease_s=lease_s,
             notice_s=notice_s,
-            grace_s=_or_zero(grace, "--grace"),
+            grace_s=seconds(grace, "--grace", or_zero=True),
             min_lease_s=min(60.0, lease_s / 10),
             lease_grid_s=(
                 default_grid_s(lease_s)
                 if lease_grid is None
-                else _or_zero(lease_grid, "--lease-grid")
+                else seconds(lease_grid, "--lease-grid", or_zero=True)
             ),
         ),
-        ideal="paper" if _one_of("--ideal", ideal, IDEALS) == "paper" else "exclusive",
+        ideal="paper" if one_of("--ideal", ideal, IDEALS) == "paper" else "exclusive",
         move=move,
         seed=seed,
         record=record,
@@ -184,37 +185,35 @@ def _policy_options(knob: float | None, payment: str | None, seed: int) -> dict[
             raise InvalidInputError(f"--fairness-knob {knob}; use a number from 0 to 1")
         options["fairness_knob"] = fairness_knob(knob)
     if payment is not None:
-        options["payment"] = _one_of("--payment", payment, ("time", "gpus"))
+        options["payment"] = one_of("--payment", payment, ("time", "gpus"))
     return options
 
 
-def _one_of(option: str, value: str, known: Sequence[Any]) -> Any:
-    if value not in known:
-        raise InvalidInputError(f"{option}: {value!r} is unknown; use {', '.join(known)}")
-    return value
+def _warn_of_slow_checkpoints(study: Study) -> None:
+    """Jobs that cannot save in time lose what they did whenever they have to leave."""
+    arbiter = study.config.arbiter
+    allowed_s = arbiter.notice_s + arbiter.grace_s
+    models = {job.model for app in study.trace.apps for job in app.jobs}
+    moves = {model: study.cluster.profile(model).move or study.config.move for model in models}
+    slow = {model: m.checkpoint_s for model, m in moves.items() if m.checkpoint_s > allowed_s}
+    if slow:
+        model = max(sorted(slow), key=lambda name: slow[name])
+        typer.echo(
+            f"themis: a checkpoint of {model} takes {slow[model]:.0f} s, longer than --notice and "
+            f"--grace together ({allowed_s:g} s): jobs that have to leave lose their work since "
+            "the last one",
+            err=True,
+        )
 
 
-def _or_zero(text: str, where: str) -> float:
-    return 0.0 if text.strip() in ("0", "0s") else seconds(text, where)
-
-
-def _write(file: str, text: str) -> None:
-    try:
-        Path(file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"{file}: {(error.strerror or str(error)).lower()}") from error
-
-
-def _document(
-    study: Study, lease: str, runs: Sequence[tuple[Any, Mapping[str, Any]]]
-) -> dict[str, Any]:
+def _document(study: Study, runs: Sequence[tuple[Any, Mapping[str, Any]]]) -> dict[str, Any]:
     """What ``--json`` prints."""
     return {
         "cluster": study.cluster.name,
         "gpus": study.cluster.cluster.gpus,
         "trace": study.trace.name,
         "jobs": study.trace.jobs,
-        "lease_s": seconds(lease, "--lease"),
+        "lease_s": study.config.arbiter.lease_s,
         "seed": study.config.seed,
         "judge": study.judge,
         "policies": {result.policy: dict(figures) for result, figures in runs},

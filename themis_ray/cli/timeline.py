@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from themis_ray.cli.options import JsonOption
-from themis_ray.cli.output import print_json
+from themis_ray.cli.options import JournalArgument, JsonOption
+from themis_ray.cli.output import print_json, write_file
 from themis_ray.errors import InvalidInputError
 from themis_ray.live.journal_reader import read_journal
 from themis_ray.reporting.journal_timeline import bars, timeline_page
@@ -16,12 +16,7 @@ from themis_ray.sim.replay_history import History
 
 
 def timeline(
-    journal: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOURNAL", help="An arbiter's journal; themis status --json says where it is."
-        ),
-    ],
+    journal: JournalArgument,
     out: Annotated[
         str | None, typer.Option(metavar="FILE.html", help="Write a page with the timeline.")
     ] = None,
@@ -36,10 +31,7 @@ def timeline(
         history.take(place, line)
     history.finish()
     if out is not None:
-        try:
-            Path(out).write_text(timeline_page(history, Path(journal).name), encoding="utf-8")
-        except OSError as error:
-            raise InvalidInputError(f"--out: {out}: {(error.strerror or '').lower()}") from error
+        write_file("--out", out, timeline_page(history, Path(journal).name))
     if json_:
         held = [
             {

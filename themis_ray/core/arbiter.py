@@ -98,7 +98,7 @@ class Arbiter:
 
     def _cluster_changed(self, event: ev.ClusterChanged, now: float) -> None:
         self.state.set_cluster(Cluster(event.machines), now)
-        self._ask_all = True
+        self._ask_all = self._ask_all or bool(self.state.apps)
         self._stir(now)
 
     def _joined(self, event: ev.AppJoined, now: float) -> None:
@@ -240,15 +240,17 @@ class Arbiter:
             return False
         if settled:
             self._dirty_s = None
+        # Apps that have all of the cluster that they know of may want more of one that has grown.
+        news = self._ask_all and bool(state.apps)
         if self.policy.preempts:
-            if not soon and not any(map(rounds.short, state.apps.values())):
+            if not soon and not news and not any(map(rounds.short, state.apps.values())):
                 return False  # all have what they want, and no lease is near its end
             soon = rounds.renewable(state, now, math.inf)
         rounds.renew_pinned(state, soon, now, config, everything=self.policy.keeps)
         if not soon and not settled:
             return False  # all that was near its end has been renewed, and nothing has changed
         pool = rounds.put_up(state, soon)
-        if not pool or not any(rounds.short(app, soon) for app in state.apps.values()):
+        if not pool or not (news or any(rounds.short(app, soon) for app in state.apps.values())):
             rounds.give_notice(state, soon, now)
             return False
         self._ask(pool, soon, now)

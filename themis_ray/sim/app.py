@@ -173,6 +173,7 @@ class SimApp:
             self.tally.preemptions += 1
             self._part(job, now)
             job.state = JobState.WAITING
+            self._content_until_s = -math.inf
         self._ending.add(group)
 
     def group_gone(self, group: str, now: float) -> None:
@@ -216,6 +217,10 @@ class SimApp:
                 waiting.sort(
                     key=lambda job: (-job.believed_left(now) * job.spec.serial_iter_s, job.index)
                 )
+            coming = sum(lease.pending.size for lease in self.leases)
+            if coming:
+                # GPUs come bit by bit: no small job takes those that a gang is about to need.
+                waiting = [job for job, _ in divide(waiting, idle.size + coming)]
             for job, allocation in place_jobs(waiting, idle, self.world.cluster):
                 idle = idle - allocation
                 self._request(job, allocation)
@@ -295,8 +300,9 @@ class SimApp:
         left_s = job.left_at(now) / job.rate
         lasts_s = min(lease_s, left_s)
         if (lasts_s - job.move.whole_s) * faster <= lasts_s * job.rate:
-            # Not within this lease; when the job ends before the lease does, not at all.
-            self._content_until_s = now + lease_s if lease_s < left_s else math.inf
+            if not any(other.state is JobState.WAITING for other in self.active):
+                # Not within this lease; when the job ends before the lease does, not at all.
+                self._content_until_s = now + lease_s if lease_s < left_s else math.inf
             return False
         job.growing = True
         self._save(job, job.version)

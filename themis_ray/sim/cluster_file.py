@@ -106,7 +106,7 @@ class _Machines(BaseModel):
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     slot: float = Field(PRIORS[Level.SLOT], ge=1)
     machine: float = Field(PRIORS[Level.MACHINE], ge=1)
     rack: float = Field(PRIORS[Level.RACK], ge=1)
@@ -140,7 +140,8 @@ def load_cluster(path: str | Path) -> SimCluster:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"{path}{where}: not YAML") from error
+        why = getattr(error, "problem", None) or str(error)
+        raise ConfigError(f"{path}{where}: not YAML: {why}") from error
     return parse_cluster(document, path.stem, str(path))
 
 
@@ -167,7 +168,11 @@ def parse_cluster(document: Any, name: str, source: str) -> SimCluster:
         for _ in range(entry.count):
             machine_id = f"m{len(machines):0{width}d}"
             machines.append(Machine(machine_id, entry.gpus, str(entry.rack), entry.slots))
-    profiles = {key.lower(): _profile(model) for key, model in file.models.items()}
+    profiles: dict[str, Profile] = {}
+    for key, model in file.models.items():
+        if key.lower() in profiles:
+            raise ConfigError(f"{source}: models.{key}: stands there twice; case does not count")
+        profiles[key.lower()] = _profile(model)
     return SimCluster(file.name or name, Cluster(tuple(machines)), profiles)
 
 

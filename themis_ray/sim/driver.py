@@ -36,13 +36,7 @@ from themis_ray.sim.jobrun import JobRun
 from themis_ray.sim.jobs import Trace, TraceApp
 from themis_ray.sim.records import AppRecord, RunResult, Stay
 from themis_ray.sim.settings import Failure, SimConfig
-
-# So many events, besides those of each app, while virtual time stands still are taken for a loop
-# without end.
-EVENTS_AT_ONE_TIME = 100_000
-EVENTS_OF_EACH_APP = 1_000
-# So many leases in which no job is started and none ends are taken for a deadlock.
-IDLE_LEASES = 1000
+from themis_ray.sim.watch import Watch
 
 Observer = Callable[[Arbiter], None]
 
@@ -84,8 +78,7 @@ class Simulation:
         self._down: set[str] = set()
         self._open_s = -math.inf
         self._due_s = -math.inf
-        self._events_before = 0
-        self._moved_s = 0.0
+        self._watch = Watch(self.config.arbiter)
         _check_fits(sim, trace)
         _check_failures(sim, self.config.failures)
 
@@ -103,8 +96,10 @@ class Simulation:
             self.engine.at(failure.time_s, self._fail, failure)
         while len(self.result.apps) < len(self.trace.apps):
             now = self._next_time()
-            if now == math.inf or self._stalled(now):
+            if now == math.inf:
                 raise ThemisError(self._stuck())
+            if self._watch.too_long(now):
+                self._look_for_work()
             self._step(now)
         self.result.rounds = self.arbiter.rounds
         return self.result
@@ -121,8 +116,6 @@ class Simulation:
         engine = self.engine
         wakeup_s = self.arbiter.wakeup_s()
         due = (wakeup_s is not None and wakeup_s <= now) or now == self._due_s
-        if now > engine.now:
-            self._events_before = self.result.events
         if now != self._open_s:
             self._hold_until(max(math.nextafter(now, math.inf), self._open_s))
             if due:  # a timer of the arbiter: the leases near their end want a round
@@ -138,13 +131,14 @@ class Simulation:
 
     def _drain(self, now: float) -> None:
         queue, arbiter, observe = self._queue, self.arbiter, self._observe
-        limit = self._events_before + EVENTS_AT_ONE_TIME + EVENTS_OF_EACH_APP * len(self._apps)
+        most = self._watch.most_events(len(self._apps))
         while queue:
             event = queue.popleft()
             commands = arbiter.handle(event, now)
             self.result.events += 1
-            if self.result.events > limit:
-                raise ThemisError(self._stuck())
+            if self.result.events > most:
+                self._look_for_work()
+                most = self._watch.most_events(len(self._apps))
             if type(event) is ev.GroupReady:
                 self._created(event.group, now)
             for command in commands:
@@ -184,7 +178,6 @@ class Simulation:
 
     def _created(self, group: str, now: float) -> None:
         app = self._app_of(group)
-        self._moved_s = now
         if app is not None:
             app.group_created(group, now)
 
@@ -203,8 +196,9 @@ class Simulation:
     def _arrive(self, spec: TraceApp) -> None:
         now = self.engine.now
         app = SimApp(spec, self, self.cluster.gpus, now)
+        if not self._apps:
+            self._watch.begins(now)
         self._apps[spec.id] = app
-        self._moved_s = now
         self.send(app.join(now))
         self._next_arrival()
 
@@ -214,7 +208,6 @@ class Simulation:
         else:
             self._down.add(failure.machine)
         left = tuple(m for m in self.cluster.machines if m.id not in self._down)
-        self._moved_s = self.engine.now
         self.send(ev.ClusterChanged(left))
 
     # -- the apps' side -------------------------------------------------------------------
@@ -225,7 +218,6 @@ class Simulation:
 
     def used(self, app: SimApp, job: JobRun, now: float) -> None:
         """A job leaves its GPUs."""
-        self._moved_s = now
         if self.config.record:
             self.result.stays.append(
                 Stay(app.id, job.spec.id, job.allocation, job.created_s, now, job.s)
@@ -234,6 +226,7 @@ class Simulation:
     def finished(self, app: SimApp, now: float) -> None:
         """An app is done."""
         del self._apps[app.id]
+        self._watch.ended(app, now)
         given = app.tally
         self.result.apps.append(
             AppRecord(
@@ -250,23 +243,23 @@ class Simulation:
 
     # -- deadlocks ------------------------------------------------------------------------
 
-    def _stalled(self, now: float) -> bool:
-        return (
-            now - self._moved_s > IDLE_LEASES * self.config.arbiter.lease_s
-            and not self._running()
-            and bool(self._apps)
-        )
+    def _look_for_work(self) -> None:
+        """See whether jobs get on, or only change places (or not even that).
 
-    def _running(self) -> bool:
-        return any(group.occupies for group in self.arbiter.state.groups.values())
+        Raises:
+            ThemisError: Apps are there, and nothing has been done for long.
+        """
+        if not self._watch.gets_on(self._apps.values(), self.engine.now, self.result.events):
+            raise ThemisError(self._stuck())
 
     def _stuck(self) -> str:
         names = sorted(self._apps)
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         why = self.arbiter.reason(names[0]) if names else "none is there"
         return (
-            f"{self.arbiter.policy.name}: at {self.engine.now:.0f} s nothing moves any more, and "
+            f"{self.arbiter.policy.name}: at {self.engine.now:.0f} s no job gets on any more, and "
             f"{len(names)} apps wait ({shown}); {names[0] if names else 'no app'}: {why}"
+            f"{self._watch.remark(self._apps.values())}"
         )
 
 

@@ -70,7 +70,7 @@ class Options:
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise InvalidInputError(f"{name}={value}; use a number above 0")
-        if self.network > 1:
+        if not self.network <= 1:
             raise InvalidInputError(f"network={self.network}; use a share from 0 to 1")
         if self.tuner and self.tuner not in TUNERS:
             raise InvalidInputError(f"tuner={self.tuner}; use {', '.join(TUNERS)}")
@@ -248,13 +248,21 @@ def generate(spec: str) -> Trace:
             raise InvalidInputError(
                 f"{spec}: {item!r} is no option; write NAME=VALUE with one of {', '.join(known)}"
             )
-        default = getattr(options, key)
-        try:
-            changes[key] = value == "true" if isinstance(default, bool) else type(default)(value)
-        except ValueError:
-            kind = "a whole number" if isinstance(default, int) else "a number"
-            raise InvalidInputError(f"{spec}: {key}={value!r} is not {kind}") from None
+        changes[key] = _option(spec, key, value, getattr(options, key))
     try:
         return make(replace(options, **changes))  # type: ignore[arg-type]
     except InvalidInputError as error:
         raise InvalidInputError(f"{spec}: {error}") from None
+
+
+def _option(spec: str, key: str, value: str, default: object) -> object:
+    """The value of an option, of the type of its default."""
+    if isinstance(default, bool):
+        if value not in ("true", "false"):
+            raise InvalidInputError(f"{spec}: {key}={value!r} is neither true nor false")
+        return value == "true"
+    kind = "a whole number" if isinstance(default, int) else "a number"
+    try:
+        return type(default)(value)  # type: ignore[call-arg]
+    except ValueError:
+        raise InvalidInputError(f"{spec}: {key}={value!r} is not {kind}") from None

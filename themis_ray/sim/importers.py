@@ -16,8 +16,6 @@ taken to hold on well-placed GPUs: GPU-seconds = duration * GPUs.
 from __future__ import annotations
 
 import ast
-import csv
-import io
 import json
 import math
 from collections.abc import Callable
@@ -27,7 +25,7 @@ from typing import Any
 
 from themis_ray.errors import TraceError
 from themis_ray.sim.jobs import Trace, TraceApp, TraceJob
-from themis_ray.sim.traces import REQUIRED, Row, parse_themis_csv, read_text, table
+from themis_ray.sim.traces import REQUIRED, Row, cells_of, parse_themis_csv, read_text, table
 
 TIRESIAS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
 PHILLY_CSV = ("timestamp", "duration", "num_gpus")
@@ -174,9 +172,8 @@ def parse_gavel(text: str, source: str, throughputs: str | Path | None) -> Trace
     rates = _gavel_rates(throughputs)
     columns = {name: i for i, name in enumerate(GAVEL_COLUMNS)}
     apps = []
-    reader = csv.reader(io.StringIO(text), delimiter="\t")
-    for i, cells in enumerate(reader):
-        row = Row(source, reader.line_num, columns, cells)
+    for i, (line, cells) in enumerate(cells_of(text, source, "\t")):
+        row = Row(source, line, columns, cells)
         if len(cells) != len(GAVEL_COLUMNS):
             raise TraceError(
                 f"{source}, line {row.line}: {len(cells)} cells between tabs, "
@@ -208,7 +205,7 @@ def _gavel_rates(path: str | Path) -> dict[tuple[str, int], float]:
         }
     except json.JSONDecodeError as error:
         raise TraceError(f"{name}, line {error.lineno}: not JSON: {error.msg}") from error
-    except (KeyError, TypeError, ValueError, SyntaxError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, SyntaxError) as error:
         raise TraceError(
             f"{name} is no throughput table: {error!r}; it has the form "
             f'{{"{GAVEL_GPU}": {{"(\'type\', gpus)": {{"null": steps/s}}}}}}'
@@ -233,8 +230,10 @@ def parse_philly_json(text: str, source: str) -> Trace:
     for i, entry in enumerate(entries):
         try:
             job = _philly_job(entry)
-        except (KeyError, TypeError, ValueError) as error:
-            raise TraceError(f"{source}, job {i + 1} of the list: {error!r} is wrong") from error
+        except KeyError as error:
+            raise TraceError(f"{source}, job {i + 1} of the list: {error} is missing") from error
+        except (AttributeError, TypeError, ValueError) as error:
+            raise TraceError(f"{source}, job {i + 1} of the list: {error}") from error
         if job is not None:
             found.append((str(entry.get("jobid", f"j{i}")), *job))
     if not found:

@@ -142,7 +142,9 @@ class _Fluid:
             arrival_s = apps[upcoming].arrival_s if upcoming < len(apps) else math.inf
             then = min(end_s, arrival_s)
             if len(rate):
-                self.left = self.left - rate * (then - now)
+                # An instant is rounded to what its size allows, so that it may lie beyond the end
+                # of a phase; below 0, that phase would never end.
+                self.left = np.maximum(self.left - rate * (then - now), 0.0)
             now = then
             if end_s <= arrival_s:
                 self._end_phases(np.flatnonzero(ends <= ends.min() * (1 + 1e-12)), now)

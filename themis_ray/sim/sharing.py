@@ -27,10 +27,14 @@ def divide(waiting: Sequence[JobRun], gpus: int) -> list[tuple[JobRun, int]]:
 
 
 def _divide_mixed(waiting: Sequence[JobRun], gpus: int) -> list[tuple[JobRun, int]]:
-    """As many jobs as fit, in order, on their smallest; then one GPU more to each in turn."""
+    """The largest gangs that fit, equal ones in order; then one GPU more to each in turn.
+
+    A policy that gives GPUs for a large gang would otherwise see small jobs break them up, and,
+    with the rest given back, the same GPUs change hands round after round.
+    """
     shares: list[list[int]] = []
     chosen: list[JobRun] = []
-    for job in waiting:
+    for job in sorted(waiting, key=lambda job: -job.spec.min_gpus):
         if job.spec.min_gpus <= gpus:
             gpus -= job.spec.min_gpus
             chosen.append(job)

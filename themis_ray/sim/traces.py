@@ -132,36 +132,52 @@ def table(
     Raises:
         TraceError: The header or the number of cells of a line is wrong.
     """
-    lines = csv.reader(io.StringIO(text))
-    header = [name.strip() for name in next(lines, [])]
+    lines = cells_of(text, source, ",")
+    line, cells = next(lines, (1, []))
+    header = [name.strip() for name in cells]
     if not header:
         raise TraceError(f"{source} is empty; its first line lists the columns")
-    _check_header(header, source, required, optional)
+    _check_header(header, f"{source}, line {line}", required, optional)
     columns = {name: i for i, name in enumerate(header)}
-    for cells in lines:
-        if not cells or (len(cells) == 1 and not cells[0].strip()):
-            continue
+    for line, cells in lines:
         if len(cells) != len(header):
             raise TraceError(
-                f"{source}, line {lines.line_num}: {len(cells)} cells, but the header has "
+                f"{source}, line {line}: {len(cells)} cells, but the header has "
                 f"{len(header)} columns"
             )
-        yield Row(source, lines.line_num, columns, cells)
+        yield Row(source, line, columns, cells)
+
+
+def cells_of(text: str, source: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a table that are not blank, each with its number, from 1.
+
+    Raises:
+        TraceError: A line cannot be taken apart.
+    """
+    lines = csv.reader(io.StringIO(text), delimiter=delimiter)
+    try:
+        for cells in lines:
+            if cells and (len(cells) > 1 or cells[0].strip()):
+                yield lines.line_num, cells
+    except csv.Error as error:
+        raise TraceError(
+            f"{source}, line {lines.line_num}: {error}; is a quotation mark not closed?"
+        ) from error
 
 
 def _check_header(
-    header: list[str], source: str, required: tuple[str, ...], optional: tuple[str, ...] | None
+    header: list[str], where: str, required: tuple[str, ...], optional: tuple[str, ...] | None
 ) -> None:
     for name in required:
         if name not in header:
-            raise TraceError(f"{source}, line 1: the column {name!r} is missing")
+            raise TraceError(f"{where}: the column {name!r} is missing")
     for i, name in enumerate(header):
         if header.index(name) != i:
-            raise TraceError(f"{source}, line 1, column {i + 1}: {name!r} stands there twice")
+            raise TraceError(f"{where}, column {i + 1}: {name!r} stands there twice")
         if optional is not None and name not in required and name not in optional:
             near = get_close_matches(name, [*required, *optional], 1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(optional)}"
-            raise TraceError(f"{source}, line 1, column {i + 1}: no column {name!r}; {hint}")
+            raise TraceError(f"{where}, column {i + 1}: no column {name!r}; {hint}")
 
 
 def parse_themis_csv(text: str, source: str) -> Trace:

@@ -3,8 +3,9 @@
 This is what happens, not what anybody knows beforehand: it follows from the learning curves of
 the trace alone, so it is the same under every policy.
 
-Learning curves have the form ``loss(i) = L + (1 - L) exp(-decay i)`` with L the job's final loss.
-A trace that gives none gets seeded ones.
+Learning curves have the form ``loss(i) = L + (S - L) exp(-decay i)`` with L the job's final loss
+and S = 1, or L + 1 where the final loss is 1 or more: losses fall. A trace that gives none gets
+seeded ones.
 
 - ``single``: every job runs all its iterations.
 - ``successive_halving``: with n jobs there are ``ceil(log2 n) + 1`` phases; after each, the better
@@ -47,7 +48,8 @@ class Curve:
 
     def loss(self, iterations: float) -> float:
         """The loss after so many iterations."""
-        return self.final_loss + (1 - self.final_loss) * math.exp(-self.decay * iterations)
+        fall = 1 - self.final_loss if self.final_loss < 1 else 1.0
+        return self.final_loss + fall * math.exp(-self.decay * iterations)
 
     def decrease(self, iterations: float) -> float:
         """By how much the next iteration lowers the loss."""
