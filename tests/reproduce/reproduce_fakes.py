@@ -16,6 +16,8 @@ APPS = 20
 def fake_outcome(run: Run) -> Outcome:
     """An outcome with all that figures look at, seeded by the run."""
     rng = random.Random(zlib.crc32(repr(run).encode()))
+    # The largest of many like numbers would be level with another run's.
+    scale = rng.uniform(1, 5)
     names = [
         *("avg_jct_s", "median_jct_s", "p95_jct_s", "gpu_hours", "mean_placement_score"),
         *("avg_queue_s", "median_queue_s", "p95_queue_s"),
@@ -36,7 +38,7 @@ def fake_outcome(run: Run) -> Outcome:
     return Outcome(
         {
             "figures": {name: rng.uniform(1, 100) for name in names},
-            "r": {judge: [rng.uniform(0.5, 3) for _ in apps] for judge in JUDGES},
+            "r": {judge: [scale * rng.uniform(0.5, 3) for _ in apps] for judge in JUDGES},
             "apps": apps,
             "placement": [[0.75, rng.uniform(1, 9)], [1.0, rng.uniform(1, 9)]],
             "seconds": 1.0,

@@ -6,7 +6,7 @@ from reproduce_fakes import fake_outcome
 from themis_ray.core.policies import POLICIES
 from themis_ray.errors import InvalidInputError
 from themis_ray.reproduce.ablation import variants
-from themis_ray.reproduce.evaluate import evaluate, runs_of, seeds_of
+from themis_ray.reproduce.evaluate import evaluate, runs_of
 from themis_ray.reproduce.figure import Figure, published
 from themis_ray.reproduce.registry import FIGURES, figures_of_traces, select
 from themis_ray.reproduce.runs import Run, cluster_of, policy_of, trace_of
@@ -14,6 +14,7 @@ from themis_ray.reproduce.sizes import SIZES
 from themis_ray.sim.jobs import Trace
 
 FULL = SIZES["full"]
+QUICK = SIZES["quick"]
 
 
 def by_name(figure: Figure) -> str:
@@ -126,15 +127,21 @@ def test_the_ablation_changes_one_option_at_a_time() -> None:
         assert policy_of(changed, trace) != policy_of(default, trace)
 
 
-def test_traces_of_a_folder_are_figures_of_one_seed(tmp_path: Path) -> None:
-    (tmp_path / "mine.csv").write_text(
-        "app_id,job_id,arrival_s,tuner,model,max_gpus,iterations,serial_iter_s\n"
-        "a,0,0,single,vgg16,2,600,1\nb,0,60,single,vgg16,2,600,1\n"
-    )
-    (figure,) = figures_of_traces(tmp_path)
-    assert figure.name == "traces-mine"
-    assert list(seeds_of(figure, 3)) == [0]
-    assert trace_of(figure.runs(FULL, 0)["drf"]).jobs == 2
+def test_traces_of_a_folder_are_figures_at_each_contention(tmp_path: Path) -> None:
+    rows = [f"{i},0,{60 * i},single,vgg16,2,600,1,1" for i in range(2 * QUICK.trace_apps)]
+    head = "app_id,job_id,arrival_s,tuner,model,max_gpus,iterations,serial_iter_s,min_gpus"
+    (tmp_path / "mine.csv").write_text("\n".join([head, *rows]) + "\n")
+    figures = figures_of_traces(tmp_path)
+    assert [figure.name for figure in figures] == [f"traces-mine-{n}x" for n in (1, 2, 4)]
+    # Five jobs of five minutes are there at any time, of 2 GPUs each.
+    for figure, gpus in zip(figures, (12, 8, 4), strict=True):
+        run = figure.runs(QUICK, 0)["drf"]
+        assert cluster_of(run.cluster).cluster.gpus == gpus
+        assert f"({gpus} GPUs" in figure.setup(QUICK)
+    one, two, three = (trace_of(figures[0].runs(QUICK, seed)["drf"]) for seed in range(3))
+    assert [app.id for app in one.apps] == [str(i) for i in range(QUICK.trace_apps)]
+    assert [app.id for app in (one.apps + two.apps)] == [str(i) for i in range(len(rows))]
+    assert three == one
     for folder, said in ((tmp_path / "none", "no such folder"), (tmp_path / "empty", "no .csv")):
         (tmp_path / "empty").mkdir(exist_ok=True)
         with pytest.raises(InvalidInputError, match=said):

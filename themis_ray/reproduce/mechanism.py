@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from themis_ray.core.policies import POLICIES
 from themis_ray.reproduce.claims import least
@@ -77,25 +76,6 @@ def _figure(workload: str, contention: int) -> Figure:
         runs=_runs(workload, contention),
         values=mechanism_values,
         claims=CLAIMS,
-    )
-
-
-def traces_figure(file: Path) -> Figure:
-    """The same on a trace of somebody else's."""
-    return Figure(
-        name=f"traces-{file.name.split('.')[0]}",
-        title=f"All policies on {file.name}",
-        setup=lambda sizes: (
-            f"The first {sizes.trace_apps} apps that fit on the testbed of 64 GPUs, 10-minute "
-            "leases, 45 s to move a job. One seed: the trace is what it is."
-        ),
-        runs=lambda sizes, seed: {
-            name: Run(TESTBED, str(file), name, seed=seed, first=sizes.trace_apps)
-            for name in POLICIES
-        },
-        values=mechanism_values,
-        claims=CLAIMS,
-        lead_seed_only=True,
     )
 
 

@@ -14,6 +14,7 @@ from themis_ray.reproduce import (
     knobs,
     mechanism,
     network,
+    others,
     robustness,
     tiresias,
     tiresias_knobs,
@@ -36,7 +37,7 @@ TRACE_ENDINGS = (".csv", ".csv.gz")
 
 
 def figures_of_traces(folder: Path) -> tuple[Figure, ...]:
-    """A figure for each trace file in a folder.
+    """Figures for each trace file in a folder.
 
     Raises:
         InvalidInputError: There is no such folder, or it has no trace.
@@ -46,7 +47,7 @@ def figures_of_traces(folder: Path) -> tuple[Figure, ...]:
     found = sorted(file for file in folder.iterdir() if file.name.endswith(TRACE_ENDINGS))
     if not found:
         raise InvalidInputError(f"--traces {folder}: no {' or '.join(TRACE_ENDINGS)} file in it")
-    return tuple(mechanism.traces_figure(file) for file in found)
+    return tuple(figure for file in found for figure in others.traces_figures(file))
 
 
 def select(names: Sequence[str], figures: Iterable[Figure]) -> tuple[Figure, ...]:

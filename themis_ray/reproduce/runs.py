@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from fractions import Fraction
@@ -33,6 +34,9 @@ ONE_LARGE: dict[str, Any] = {
     ],
     "models": {"vgg16": {"slot": 1, "machine": 1, "rack": 1.29, "cluster": 1.52}},
 }
+# So many GPUs in machines of 4, each with 2 slots, 8 machines a rack; models as on the testbed.
+FOURS = "fours-"
+MACHINES_A_RACK = 8
 # The service of earlier jobs is told to tiresias-g as so many quantiles.
 SERVICES = 100
 
@@ -44,7 +48,7 @@ class Run:
     """A workload on a cluster under a policy.
 
     Attributes:
-        cluster: One of the simulated clusters that come with the package.
+        cluster: One of the simulated clusters that come with the package, or :func:`fours`.
         trace: A generated workload without its seed, as in ``w1:contention=2``; or a file.
         policy: The policy's name.
         options: The policy's options that are not at their defaults; a fraction as text, ``4/5``.
@@ -55,6 +59,7 @@ class Run:
         lies: (app, factor): who misreports its work, and by which factor.
         ideal: The T_id that apps report: ``auto`` for each policy's own.
         first: Only so many apps of the trace, the first that fit on the cluster; 0 for all.
+        skip: With ``first``: leave out so many apps before those.
     """
 
     cluster: str
@@ -68,6 +73,7 @@ class Run:
     lies: tuple[tuple[str, float], ...] = ()
     ideal: str = "auto"
     first: int = 0
+    skip: int = 0
 
     @property
     def title(self) -> str:
@@ -85,7 +91,8 @@ class Run:
         if not is_spec(self.trace):
             inputs["trace"] = _digest(_bytes_of(self.trace))
         if self.cluster != ONE_LARGE["name"]:
-            inputs["cluster_file"] = _digest(_bytes_of(str(_cluster_file(self.cluster))))
+            name = "testbed-64" if self.cluster.startswith(FOURS) else self.cluster
+            inputs["cluster_file"] = _digest(_bytes_of(str(_cluster_file(name))))
         return _digest((code + json.dumps(inputs, sort_keys=True)).encode())
 
 
@@ -109,7 +116,20 @@ def cluster_of(name: str) -> SimCluster:
     """A cluster by name."""
     if name == ONE_LARGE["name"]:
         return parse_cluster(ONE_LARGE, name, name)
+    if name.startswith(FOURS):
+        machines = int(name.removeprefix(FOURS)) // 4
+        entries = [
+            {"count": min(MACHINES_A_RACK, machines - i), "gpus": 4, "slots": 2, "rack": f"r{i}"}
+            for i in range(0, machines, MACHINES_A_RACK)
+        ]
+        made = parse_cluster({"name": name, "machines": entries}, name, name)
+        return replace(made, profiles=cluster_of("testbed-64").profiles)
     return load_cluster(_cluster_file(name))
+
+
+def fours(gpus: float) -> str:
+    """The cluster of at least so many GPUs that has nothing but machines of 4."""
+    return f"{FOURS}{max(1, math.ceil(gpus / 4)) * 4}"
 
 
 def trace_of(run: Run) -> Trace:
@@ -119,12 +139,11 @@ def trace_of(run: Run) -> Trace:
     else:
         separator = "," if ":" in run.trace else ":"
         trace = generate(f"{run.trace}{separator}seed={run.seed}")
-    return _first(trace, run.first, cluster_of(run.cluster).cluster.gpus) if run.first else trace
-
-
-def _first(trace: Trace, apps: int, gpus: int) -> Trace:
-    fit = (app for app in trace.apps if max(job.min_gpus for job in app.jobs) <= gpus)
-    return replace(trace, apps=tuple(islice(fit, apps)))
+    if not run.first:
+        return trace
+    gpus = cluster_of(run.cluster).cluster.gpus
+    fit = (app for app in trace.apps[run.skip :] if gpus >= max(job.min_gpus for job in app.jobs))
+    return replace(trace, apps=tuple(islice(fit, run.first)))
 
 
 def policy_of(run: Run, trace: Trace) -> Policy:

@@ -21,7 +21,7 @@ class Sizes:
         w2_jobs: Those of Workload 2.
         tiresias_jobs: The first so many jobs of Tiresias' testbed workload.
         tiresias_length: They are so many times as long as published.
-        trace_apps: The first so many apps of each trace file.
+        trace_apps: So many apps of each trace file for each seed.
         knobs: Values of f in the sweep.
         leases_min: Leases in the sweep, minutes.
         shares: Shares of network-intensive apps, percent.
@@ -71,7 +71,7 @@ class Sizes:
         return (
             f"Workload 1 has {self.w1_apps} apps (the paper's 10), Workload 2 {self.w2_apps} (the "
             f"paper's 31), the sweeps {self.sweep_apps}, the Philly-shaped workload "
-            f"{self.philly_apps} jobs, each trace file its first {self.trace_apps} apps. Tasks are "
+            f"{self.philly_apps} jobs, each trace file {self.trace_apps} apps a seed. Tasks are "
             f"{self.length:g} times as long as published, and apps have {self.w1_jobs:g} "
             f"(Workload 1) and {self.w2_jobs:g} (Workload 2) times as many jobs. Tiresias' "
             f"{self.tiresias_jobs} jobs are {self.tiresias_length:g} times as "
