@@ -93,10 +93,14 @@ def test_halving_in_plain_tune_keeps_the_best_on_more_gpus(local_ray: None, tmp_
     assert sizes.of[3] == [1, 2, 2, 4, 4, 4]
 
 
-def test_halving_under_themis_grows_its_survivors(arbiter: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rigid", [True, False])
+def test_halving_under_themis_grows_its_survivors(
+    arbiter: Start, tmp_path: Path, rigid: bool
+) -> None:
+    """Alone on the cluster, an elastic trial has its whole share from the cut on, too."""
     arbiter(lease_s=60, grace_s=40)
     sizes = Leased()
-    base = SuccessiveHalving(4, (2, 3, 4), eta=2, gpus=1, max_gpus=4, rigid=True)
+    base = SuccessiveHalving(4, (2, 3, 4), eta=2, gpus=1, max_gpus=4, rigid=rigid)
     scheduler = ThemisScheduler(base, app="halving-grows")
     trials = run(Counting, tmp_path, 4, 100, scheduler=scheduler, callbacks=[sizes])
     assert survivors(trials) == {0: 2, 1: 2, 2: 5, 3: 9}

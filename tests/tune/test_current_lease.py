@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from tests.rival import Rival
 from themis_ray import ThemisScheduler
 from themis_ray.errors import ConfigError
 from themis_ray.lease import _ask
-from themis_ray.workloads import warm_runtime_env
 
 Start = Callable[..., dict[str, Any]]
 
@@ -65,8 +63,7 @@ def price_of_a_look(config: dict[str, Any]) -> None:
 
 
 def nested_trainer(config: dict[str, Any]) -> None:
-    """A Ray Train job inside a trial; the variable comes from ``warm_runtime_env`` usually."""
-    os.environ.update(warm_runtime_env()["env_vars"])
+    """A Ray Train job inside a trial, as people write it for plain Tune."""
     from ray.train import ScalingConfig
     from ray.train.torch import TorchTrainer
 

@@ -43,7 +43,7 @@ def test_a_good_report_is_handed_on_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e31, -1e308])
 def test_a_diverged_report_counts_as_the_worst(mode: str, value: float) -> None:
     reports = Reports(ASHAScheduler(metric="m", mode=mode), "a")
     seen = reports.for_base("t", report(1, m=value))

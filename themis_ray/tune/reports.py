@@ -26,7 +26,8 @@ from themis_ray.tune.horizon import ITERATION_ATTR
 
 logger = logging.getLogger(__name__)
 
-# Worse than any real metric, and still small enough to take means and percentiles of.
+# Worse than any real metric, and still small enough to take means and percentiles of. What is
+# beyond it comes from training that diverged, too.
 WORST = 1e30
 
 _COMPARE = (
@@ -91,7 +92,7 @@ class Reports:
             value = self._last.get(trial_id, math.nan)
             result = {**result, str(self.base.metric): value}
         self._seen[trial_id], self._last[trial_id] = iteration, value
-        if not math.isnan(value):
+        if abs(value) <= WORST:  # not so for NaN
             return result
         self._tell(
             "diverged",
