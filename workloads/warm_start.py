@@ -38,8 +38,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-PRELOAD = ("ray.tune", "torch", "torchvision", "themis_ray.workloads.trainable")
-"""What a nursery imports, if it is there."""
+PRELOAD = ("ray.tune", "torch", "torch._dynamo", "torchvision", "themis_ray.workloads.trainable")
+"""What a nursery imports, if it is there. The first optimiser of a process imports the compiler,
+``torch._dynamo``, which takes longer than ``torch`` itself."""
 
 IDLE_S = 900.0
 """After how many seconds without a request a nursery without children ends."""
@@ -56,15 +57,13 @@ _NOT_OF_THE_KEY = ("_", "SHLVL", "OLDPWD")
 def warm_runtime_env(modules: Iterable[str] = PRELOAD) -> dict[str, Any]:
     """A runtime environment, for ``ray.init(runtime_env=...)``, whose workers start warm.
 
-    The interpreter must have the same path on every node. In trials with a lease, a Ray Train
-    trainer is refused with a message instead of waiting for GPUs outside the lease.
+    The interpreter must have the same path on every node.
 
     Args:
         modules: What to import ahead. It must not start threads or use a GPU on import.
     """
     command = [sys.executable, "-m", __spec__.name if __spec__ else __name__, ",".join(modules)]
-    guard = {"RAY_TRAIN_CALLBACKS": "themis_ray.workloads.train_guard.RefuseInLease"}
-    return {"py_executable": shlex.join(command), "env_vars": guard}
+    return {"py_executable": shlex.join(command)}
 
 
 def main(arguments: list[str]) -> None:

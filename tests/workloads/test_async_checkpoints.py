@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import random
-import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,12 +13,11 @@ import workload_jobs as jobs
 from pyarrow import fs
 
 from themis_ray.errors import CheckpointError, ConfigError
-from themis_ray.workloads import checkpoint, load_checkpoint, save_checkpoint
+from themis_ray.workloads import load_checkpoint, save_checkpoint
 from themis_ray.workloads.saver import Saver
 from themis_ray.workloads.snapshot import deal, put_back, snapshot, tensors_of, without
 from themis_ray.workloads.storage import open_folder
 
-KILLS = 100
 State = dict[str, Any]
 
 
@@ -153,30 +149,3 @@ def test_what_is_written_is_the_state_at_the_save(tmp_path: Path) -> None:
         again.restore(tmp_path)
         again.run(3)
         assert again.run_losses(1) == losses
-
-
-def test_a_background_writer_killed_at_any_byte_leaves_a_good_checkpoint(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["workload_writers", "themis_ray.workloads.saver"])
-    import workload_writers
-
-    save_checkpoint(tmp_path, state(0), 0)
-    size = max(path.stat().st_size for path in tmp_path.iterdir())
-    rng = random.Random(3)
-    step = killed = 0
-    for _ in range(KILLS):
-        arguments = (str(tmp_path), step, rng.randrange(3 * size))
-        writer = context.Process(target=workload_writers.train_until_killed, args=arguments)
-        writer.start()
-        writer.join(timeout=60)
-        assert writer.exitcode in (0, -signal.SIGKILL)
-        killed += writer.exitcode == -signal.SIGKILL
-        loaded = load_checkpoint(tmp_path)
-        assert bool((loaded.state["weights"] == loaded.step).all())
-        assert step <= loaded.step <= step + workload_writers.SAVES
-        step = loaded.step
-    assert killed > KILLS / 2
-    assert step > KILLS / 4
-    names = {path.name for path in tmp_path.iterdir()}
-    assert len(checkpoint.list_checkpoints(tmp_path)) <= 2
-    assert len(names) < 10

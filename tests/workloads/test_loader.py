@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 import pytest
-import ray
 import torch
 import workload_jobs as jobs
 from ray.util.placement_group import PlacementGroup
+from workload_jobs import call
 
 from themis_ray.errors import ConfigError, WorkerDiedError
 from themis_ray.workloads import ElasticTrainer
@@ -26,7 +26,6 @@ from themis_ray.workloads.sampler import ElasticSampler
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 SIZE, BATCH = 22, 7
-CALL_LIMIT_S = 200.0
 
 
 class Noisy(torch.utils.data.Dataset):
@@ -143,10 +142,6 @@ def test_a_job_learns_the_same_from_batches_loaded_ahead(tmp_path: Path) -> None
     with jobs.make_trainer(**rich, loader_workers=1) as after:
         after.restore(tmp_path)
         assert losses + after.run_losses(5) == expected
-
-
-def call(trial: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    return ray.get(trial.call.remote(function, *arguments), timeout=CALL_LIMIT_S)
 
 
 def test_several_ranks_load_ahead_and_their_processes_end_with_them(

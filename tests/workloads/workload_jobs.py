@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -21,7 +22,7 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from themis_ray.errors import WorkerDiedError
-from themis_ray.workloads import ElasticTrainer, elastic
+from themis_ray.workloads import ElasticTrainer, elastic, run_trial
 from themis_ray.workloads.snapshot import tensors_of
 
 EXAMPLES = 22
@@ -32,6 +33,7 @@ GLOBAL_BATCH = 7
 STEPS = 6
 GPUS = 4
 LEAK_LIMIT_S = 30.0
+CALL_LIMIT_S = 200.0
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
 
 
@@ -143,31 +145,30 @@ def train_plain(k: int) -> dict[str, Any]:
         return {"k": trainer.processes, "losses": losses, "weights": weights(trainer)}
 
 
-def train_with_and_without_a_break(k: int, folder: str) -> tuple[bool, bool]:
-    options = {
-        "model": rich_model,
-        "step_fn": single_precision,
-        "max_processes": k,
-        "deterministic": True,
-    }
+def train_with_breaks(k: int, leases: list[int], folder: str) -> tuple[bool, bool]:
+    """Whether a run in leases of some steps has the weights and losses of an undisturbed one."""
+    options = {**RICH, "max_processes": k}
     with make_trainer(**options) as trainer:
-        trainer.run(STEPS // 2)
-        trainer.save(folder)
-        at_break = weights(trainer)
-        whole = trainer.run_losses(STEPS)
+        whole = trainer.run_losses(sum(leases))
         expected = weights(trainer)
-    picker = BusyThenFree()
-    with make_trainer(**options, pick_port=picker) as trainer:
-        assert trainer.restore(folder) == STEPS // 2
-        moved = not same_bits(at_break, expected)
-        resumed = trainer.run_losses(STEPS)
-        assert picker.calls == 3
-        picker.close()
-        # The same processes can be given the state once more.
-        trainer.restore(folder)
-        again = trainer.run_losses(STEPS)
-        same = same_bits(weights(trainer), expected)
-        return moved and same, whole == resumed == again
+    with make_trainer(**options) as trainer:
+        losses = trainer.run_losses(leases[0])
+        trainer.save(folder)
+        moved = not same_bits(weights(trainer), expected)
+    for steps in leases[1:]:
+        picker = BusyThenFree()
+        with make_trainer(**options, pick_port=picker) as trainer:
+            assert trainer.restore(folder) == len(losses)
+            resumed = trainer.run_losses(steps)
+            assert picker.calls == 3
+            picker.close()
+            # The same processes can be given the state once more.
+            trainer.restore(folder)
+            assert trainer.run_losses(steps) == resumed
+            losses += resumed
+            trainer.save(folder)
+            same = same_bits(weights(trainer), expected)
+    return moved and same, losses == whole
 
 
 def lose_a_rank(signum: int, pid_file: str, folder: str) -> tuple[float, str]:
@@ -222,6 +223,14 @@ def train_past_a_loss(
             trainer.save(save_to, wait=False)
         losses += trainer.run_losses(STEPS)
         return losses, weights(trainer), trainer.step
+
+
+def hang_once(config: dict[str, Any]) -> None:
+    """A trial of two reports; between them, rank 1 hangs the first time."""
+    points = FatalOnce(STOP, config["pid_file"], after=30)
+    options = {"step_timeout_s": 10.0, "max_restarts": config["max_restarts"]}
+    with make_trainer(dataset=points, **options) as trainer:
+        run_trial(trainer, steps_per_report=STEPS, max_steps=2 * STEPS)
 
 
 class AlwaysFatal(Points):
@@ -325,14 +334,45 @@ def start_loading() -> int:
 _running: ElasticTrainer | None = None
 
 
-def train_one_lease(k: int, steps: int, folder: str) -> list[float]:
+class Numbered(Points):
+    """Each example says which it is."""
+
+    def __getitem__(self, index: int) -> tuple[Any, Any, int]:
+        return *super().__getitem__(index), index
+
+
+class NotedStep:
+    """Writes down which examples the rank sees."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, model: Any, batch: Any) -> Any:
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        with (self._folder / f"{rank}.jsonl").open("a") as file:
+            file.write(f"{batch[2].tolist()}\n")
+        return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def train_one_lease(k: int, steps: int, folder: str, notes: str) -> list[float]:
     """What a trial does in one lease: go on from the checkpoint, train, save."""
-    with make_trainer(max_processes=k) as trainer:
+    Path(notes).mkdir()
+    step_fn = NotedStep(Path(notes))
+    with make_trainer(dataset=Numbered, step_fn=step_fn, max_processes=k) as trainer:
         if any(Path(folder).glob("*.json")):
             trainer.restore(folder)
         losses = trainer.run_losses(steps)
         trainer.save(folder)
         return losses
+
+
+def batches_noted(notes: Path) -> list[list[int]]:
+    """The examples of each step of a lease, rank after rank."""
+    ranks = [
+        [json.loads(line) for line in (notes / f"{rank}.jsonl").read_text().splitlines()]
+        for rank in range(len(list(notes.iterdir())))
+    ]
+    return [[i for part in step for i in part] for step in zip(*ranks, strict=True)]
 
 
 def go_on(folder: str) -> int:
@@ -358,6 +398,26 @@ def start_trial(group: PlacementGroup) -> Any:
     )
     options = {"num_cpus": 1, "num_gpus": 1, "scheduling_strategy": strategy}
     return ray.remote(TrialProcess).options(**options).remote()
+
+
+def call(trial: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a function in a trial's process."""
+    return ray.get(trial.call.remote(function, *arguments), timeout=CALL_LIMIT_S)
+
+
+def await_death(pid: int, limit_s: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_alive(pid)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        # A zombie is dead; whoever started it has only not asked yet.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def assert_nothing_left() -> None:

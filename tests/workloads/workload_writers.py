@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from themis_ray.workloads import save_checkpoint
-from themis_ray.workloads.saver import Saver
+import workload_jobs as jobs
 
 SAVES = 3
 
 
-def write_until_killed(folder: str, step: int, fatal_byte: int) -> None:
-    """One checkpoint, written at once."""
-    die_at(fatal_byte)
-    save_checkpoint(folder, state_of(step), step)
-
-
-def train_until_killed(folder: str, step: int, fatal_byte: int) -> None:
-    """Some checkpoints after that of ``step``, written by a thread while the next one is made."""
-    die_at(fatal_byte)
-    saver = Saver()
-    for saved in range(step + 1, step + SAVES + 1):
-        taken = saver.take(state_of(saved))
-        saver.write(partial(save_checkpoint, folder, taken, saved))
-    saver.close()
-
-
-def state_of(step: int) -> dict[str, Any]:
-    return {"step": step, "weights": torch.full((500,), float(step)), "random": None}
+def train_until_killed(folder: str, fatal_byte: int, wait: bool) -> None:
+    """Resume a job; a step and a checkpoint, some times, and dead at a byte of one of them."""
+    with jobs.make_trainer() as trainer:
+        trainer.restore(folder)
+        die_at(fatal_byte)
+        for _ in range(SAVES):
+            trainer.run(1)
+            trainer.save(folder, wait=wait)
 
 
 def die_at(fatal_byte: int) -> None:

@@ -25,7 +25,7 @@ from themis_ray.errors import ConfigError
 from themis_ray.live import client as live
 from themis_ray.profiling.profile_file import load_profiles
 from themis_ray.searchers.registry import search_for
-from themis_ray.tune import metrics, names
+from themis_ray.tune import metrics, names, train_guard
 from themis_ray.tune.checkpoints import loses_nothing, saved_now
 from themis_ray.tune.controller import CloseAtEnd, bare, follow_statuses, hard_stop
 from themis_ray.tune.horizon import ITERATION_ATTR, iterations_of, trials_of
@@ -147,6 +147,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc]  # ray is untyped
             )
         # Tune would end the experiment at a report without the metric; Reports deals with that.
         os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")
+        train_guard.refuse_in_trials()
         started = live.start(**self._arbiter_options)
         limits = self.search.gpus_per_trial() or (self.settings.trial_min, self.settings.trial_max)
         self._shape = shape_of(trial.placement_group_factory, started["unit"], *limits)
