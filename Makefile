@@ -25,11 +25,9 @@ demo: $(READY)
 
 # Tests that start Ray run one after the other, since each wants the machine for itself; the others
 # side by side.
-RAY_TESTS := tests/gpu tests/live tests/profiling tests/searchers tests/tune tests/workloads
-
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(RAY_TESTS:%=--ignore=%)
-	$(BIN)/python -m pytest $(RAY_TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not ray'
+	$(BIN)/python -m pytest -m ray
 
 lint: $(READY)
 	$(BIN)/ruff check .

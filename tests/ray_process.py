@@ -16,6 +16,10 @@ from typing import Any
 
 TESTS = Path(__file__).resolve().parent
 
+# The fixtures that start Ray. Tests with them are marked ``ray`` and run one after the other, since
+# each wants the machine for itself.
+RAY_FIXTURES = frozenset({"cluster", "local_ray", "ray_here", "two_nodes", "two_racks"})
+
 # What becomes of leases is tested under the paper's rule: there a rival who claims the greatest r
 # can be sure to win.
 RULES = {
@@ -30,6 +34,7 @@ RULES = {
 @contextlib.contextmanager
 def isolated_ray_environment() -> Iterator[Path]:
     """Ray's files in a short temporary folder (socket paths are limited), no token, no address."""
+    assert "PYTEST_XDIST_WORKER" not in os.environ, "a fixture that is not among RAY_FIXTURES"
     folder = Path(tempfile.mkdtemp(prefix="thm"))
     kept = dict(os.environ)
     os.environ.update(
@@ -50,7 +55,7 @@ def isolated_ray_environment() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def small_ray(num_gpus: int) -> Iterator[None]:
+def small_ray(num_gpus: int, **options: Any) -> Iterator[None]:
     """A Ray of one node with so many logical GPUs; this process is its driver."""
     import ray
 
@@ -61,6 +66,7 @@ def small_ray(num_gpus: int) -> Iterator[None]:
             include_dashboard=False,
             log_to_driver=False,
             _temp_dir=str(folder / "ray"),
+            **options,
         )
         try:
             yield
