@@ -17,6 +17,8 @@ sys.path.insert(0, HERE)
 
 import workload_jobs  # noqa: E402
 
+from themis_ray.workloads import warm_runtime_env  # noqa: E402
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
@@ -31,7 +33,12 @@ def cluster() -> Iterator[str]:
         # For the actors, which load the helpers beside this file.
         patch.setenv("PYTHONPATH", f"{HERE}:{os.environ.get('PYTHONPATH', '')}")
         ray.init(
-            num_cpus=4, num_gpus=workload_jobs.GPUS, include_dashboard=False, log_to_driver=False
+            num_cpus=4,
+            num_gpus=workload_jobs.GPUS,
+            include_dashboard=False,
+            log_to_driver=False,
+            # Most of such a test would be processes that import torch.
+            runtime_env=warm_runtime_env(),
         )
         try:
             yield folder
