@@ -41,19 +41,12 @@ class SimOutlook(Outlook):
         return known
 
     def _phase_s(self, phase: Phase, gpus: int, level: Level) -> float:
-        """As :meth:`Outlook.time_left_s`, for like jobs: the mean of makespan and work over rate.
+        """As :meth:`Outlook.time_left_s`, for like jobs.
 
         ``test_future_phases_cost_what_the_live_bidder_says`` holds the two together.
         """
         job_s = phase.iterations * self.median_iter_s
-        share = max(1, min(self.trial_max, gpus // max(1, min(phase.jobs, gpus))))
-        s = self.slowdown(share, level)
         if gpus < phase.jobs:
-            makespan = -(-phase.jobs // gpus) * job_s
-        else:
-            each = min(gpus // phase.jobs, self.trial_max)
-            makespan = job_s * (s if each > 1 else 1.0) / each
-        usable = min(gpus, phase.jobs * self.trial_max)
-        fluid = phase.jobs * job_s * s / usable
-        longest = job_s * s / min(self.trial_max, gpus)
-        return (makespan + max(fluid, longest)) / 2
+            return -(-phase.jobs // gpus) * job_s
+        each = min(gpus // phase.jobs, self.trial_max)
+        return job_s * self.slowdown(each, level) / each if each > 1 else job_s
