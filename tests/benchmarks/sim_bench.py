@@ -39,7 +39,9 @@ class Case:
 
 CASES = (
     Case("best-effort", "philly:apps={apps},length=0.02,load=0.7,max_gpus=8", 1, 1, True),
-    Case("srsf", "philly:apps={apps},length=0.02,load=0.7,max_gpus=8", 1, 0.02),
+    Case("tiresias-l", "philly:apps={apps},length=0.02,load=0.7,max_gpus=8", 1, 0.1, True),
+    Case("drf", "philly:apps={apps},length=0.02,load=0.7,max_gpus=8", 1, 0.1, True),
+    Case("srsf", "philly:apps={apps},length=0.02,load=0.7,max_gpus=8", 1, 0.05, True),
     Case("best-effort", "w1:apps={apps},length=0.05", 45, 0.1),
     Case("themis", "philly:apps={apps},length=0.02,load=0.7,max_gpus=8", 1, 0.01),
 )

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Level, Machine
+from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Level, Machine, total
 from themis_ray.errors import InvalidInputError
 from themis_ray.testing.strategies import allocations, clusters
 
@@ -85,3 +85,25 @@ def test_bad_clusters_are_refused() -> None:
         Machine("a", -1)
     with pytest.raises(InvalidInputError, match="cannot be divided into 3 slots"):
         Machine("a", 4, slots=3)
+
+
+@given(allocations(), allocations())
+def test_allocations_are_in_order_and_count_their_gpus_however_made(
+    a: Allocation, b: Allocation
+) -> None:
+    for made in (a + b, a & b, a.minus(b), Allocation.summed({**b, **a}), total([a, b, a])):
+        assert list(made) == sorted(made)
+        assert made.size == sum(made.values())
+        assert made == Allocation(dict(made))
+        assert all(made.values())
+    counts = a.counts()
+    counts["m9"] = 1
+    assert "m9" not in a
+    assert Allocation.on_one("m0", 3) == Allocation({"m0": 3})
+    assert Allocation.on_one("m0", 3).size == 3
+
+
+def test_the_largest_machine_and_rack() -> None:
+    machines = (Machine("m0", 4, "a"), Machine("m1", 3, "b"), Machine("m2", 3, "b"))
+    assert Cluster(machines).largest == (4, 6)
+    assert Cluster().largest == (0, 0)

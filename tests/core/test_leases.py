@@ -87,3 +87,14 @@ def test_every_group_can_end_and_nothing_comes_back() -> None:
                 todo.append(target)
         assert GroupState.GONE in seen
     assert GroupState.LIVE not in reach[GroupState.ENDING]
+
+
+def test_what_is_free_follows_a_new_capacity() -> None:
+    ledger = Ledger({"m0": 2, "m1": 3})
+    ledger.entitle("a", Allocation({"m0": 2}))
+    assert ledger.free() == Allocation({"m1": 3})
+    ledger.capacity = {"m0": 4, "m2": 1}
+    assert ledger.free() == Allocation({"m0": 2, "m2": 1})
+    ledger.entitle("a", Allocation({"m0": 1}), -1)
+    assert ledger.free() == Allocation({"m0": 3, "m2": 1})
+    assert list(ledger.free()) == ["m0", "m2"]

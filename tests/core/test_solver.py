@@ -374,3 +374,16 @@ def test_linear_counterfactuals_are_near_the_exact_ones() -> None:
         assert linear.payment_factor[app] <= factor * math.exp(slack)
         assert linear.payment_factor[app] == pytest.approx(factor, rel=0.01)
         assert app not in linear.harm[app]
+
+
+@SOME
+@given(auctions())
+def test_where_everybody_can_have_its_best_nothing_needs_to_be_solved(auction: Auction) -> None:
+    quick = auction.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nash.Maximiser, "everyones_best", lambda self, start: None)
+        slow = auction.run()
+    for name in ("proportional_fair", "payment_factor", "allocation", "leftover", "wanted"):
+        assert getattr(quick, name) == getattr(slow, name), name
+    assert quick.log_nash_welfare == slow.log_nash_welfare
+    assert quick.gap <= slow.gap

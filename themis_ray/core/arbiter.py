@@ -18,12 +18,13 @@ from themis_ray.core import events as ev
 from themis_ray.core import rounds
 from themis_ray.core.app import App
 from themis_ray.core.bids import check_against_offer, within
-from themis_ray.core.cluster import NOTHING, Allocation, Cluster
+from themis_ray.core.calm import all_served, calm_leases, enough, nothing_else, with_renewals
+from themis_ray.core.cluster import NOTHING, Allocation, Cluster, total
 from themis_ray.core.commands import Command, Decided, RequestReport, SendOffer
 from themis_ray.core.explain import AppGone, Reason, Waiting
 from themis_ray.core.group_events import GROUP_EVENTS, adopt
 from themis_ray.core.leases import Lease
-from themis_ray.core.policies.base import Policy, RoundView
+from themis_ray.core.policies.base import Outcome, Policy, RoundView
 from themis_ray.core.rounds import Phase, Round
 from themis_ray.core.settings import ArbiterConfig
 from themis_ray.core.state import State
@@ -134,8 +135,9 @@ class Arbiter:
             self.round.waiting.discard(event.app)
             self.round.bids.pop(event.app, None)
             self.round.answered.discard(event.app)
-            for lease_id in [k for k, x in self.round.leases.items() if x.app == event.app]:
-                del self.round.leases[lease_id]
+            for leases in (self.round.leases, self.round.calm):
+                for lease_id in [k for k, x in leases.items() if x.app == event.app]:
+                    del leases[lease_id]
         self._stir(now)
 
     def _reported(self, event: ev.Reported, now: float) -> None:
@@ -224,7 +226,8 @@ class Arbiter:
             return self._open(now)
         if self.round.waiting and now < self.round.deadline_s:
             return False
-        if self.round.phase is Phase.REPORTING and self.policy.wants_bids:
+        bids_due = self.round.phase is Phase.REPORTING and self.policy.wants_bids
+        if bids_due and not self.round.calm:
             return self._offer(now)
         self._close(now)
         return True
@@ -253,10 +256,18 @@ class Arbiter:
         if not pool or not (news or any(rounds.short(app, soon) for app in state.apps.values())):
             rounds.give_notice(state, soon, now)
             return False
-        self._ask(pool, soon, now)
+        calm: dict[str, Lease] = {}
+        if not news and not self._memory:  # what a policy remembers may be of those set apart
+            calm = calm_leases(state, self.policy, soon, state.unclaimed().size)
+        if calm:
+            soon = {key: lease for key, lease in soon.items() if key not in calm}
+            pool = rounds.put_up(state, soon)
+        self._ask(pool, soon, calm, now)
         return True
 
-    def _ask(self, pool: Allocation, soon: dict[str, Lease], now: float) -> None:
+    def _ask(
+        self, pool: Allocation, soon: dict[str, Lease], calm: dict[str, Lease], now: float
+    ) -> None:
         """Begin a round with the reports of those for whom something is at stake."""
         state = self.state
         asked = [app for app in state.apps.values() if self._ask_all or rounds.at_stake(app, soon)]
@@ -272,17 +283,36 @@ class Arbiter:
             deadline_s=now + self.config.report_timeout_s,
             answered=set(spared),
             spared=spared,
+            calm=calm,
         )
+        self._request_reports(self.round, asked, now)
+
+    def _request_reports(self, current: Round, asked: list[App], now: float) -> None:
+        state = self.state
         for app in asked:
             state.commands.append(
                 RequestReport(
                     app.id,
-                    self.round.id,
-                    rounds.kept(state, app, soon),
+                    current.id,
+                    rounds.kept(state, app, current.leases),
                     state.n_avg(app, now),
                     state.cluster.gpus,
                 )
             )
+
+    def _widen(self, now: float) -> None:
+        """GPUs are scarcer than they seemed: put up the leases that were set apart, too."""
+        current, state = self.round, self.state
+        assert current is not None
+        apps = {lease.app for lease in current.calm.values()}
+        current.leases = {**current.leases, **current.calm}
+        current.pool = current.pool + total(lease.held for lease in current.calm.values())
+        current.calm = {}
+        current.answered -= apps
+        current.spared -= apps
+        current.waiting |= apps
+        current.deadline_s = now + self.config.report_timeout_s
+        self._request_reports(current, [state.apps[app] for app in sorted(apps)], now)
 
     def _offer(self, now: float) -> bool:
         current, state = self.round, self.state
@@ -293,10 +323,11 @@ class Arbiter:
         current.phase = Phase.BIDDING
         current.waiting = set(current.asked)
         current.deadline_s = now + self.config.bid_timeout_s
+        racks_of = state.cluster.racks
+        of_pool = {machine: racks_of[machine] for machine in view.pool}
         for name in current.asked:
             app = view.apps[name]
-            seen = {*view.pool, *app.kept}
-            racks = {m: r for m, r in state.cluster.racks.items() if m in seen}
+            besides = {m: racks_of[m] for m in app.kept if m in racks_of and m not in of_pool}
             state.commands.append(
                 SendOffer(
                     name,
@@ -304,7 +335,7 @@ class Arbiter:
                     view.pool,
                     app.kept,
                     app.expiring,
-                    racks,
+                    {**of_pool, **besides} if besides else of_pool,
                     app.n_avg,
                     state.cluster.gpus,
                     self.config.lease_s,
@@ -326,19 +357,37 @@ class Arbiter:
     def _close(self, now: float) -> None:
         current = self.round
         assert current is not None
+        if current.calm and nothing_else(self.state, current.leases, current.calm):
+            self.round = None
+            self.state.touch_all(now)
+            self._decided(current, Outcome(), now)
+            return
         view = self._view(now)
+        if current.calm and not (self.policy.spares and enough(self.state, view, current.calm)):
+            self._widen(now)
+            return
         self.round = None  # first, so that a policy that raises does not hold all others up
         bids = {name: within(table, view.pool) for name, table in current.bids.items()}
         outcome = self.policy.allocate(view, bids)
+        if current.calm and not all_served(view, outcome):
+            self.round = current
+            self._widen(now)
+            return
         rounds.check(outcome, view.pool)
         self._memory = outcome.memory
-        rounds.apply(
-            self.state, outcome, current.leases, now, self.config, preempts=self.policy.preempts
-        )
+        self._decided(current, outcome, now)
         silent = bool(current.waiting) or not all(a.answered for a in view.apps.values())
         if silent and self._dirty_s is None and rounds.left_idle(outcome, view.pool):
             # GPUs stayed idle and somebody did not answer: ask again a little later.
             self._dirty_s = now + self.config.bid_timeout_s
+
+    def _decided(self, current: Round, outcome: Outcome, now: float) -> None:
+        """Carry out what the policy decided on, and renew the leases that were set apart."""
+        leases = current.leases
+        if current.calm:
+            outcome = with_renewals(self.state, outcome, current.calm.values())
+            leases = {**leases, **current.calm}
+        rounds.apply(self.state, outcome, leases, now, self.config, preempts=self.policy.preempts)
         self.state.commands.append(Decided(current.id, dict(outcome.reasons)))
 
     # -- reading --------------------------------------------------------------------------

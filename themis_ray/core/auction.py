@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from themis_ray.core.bids import BidTable, check_against_offer
-from themis_ray.core.cluster import Allocation
+from themis_ray.core.cluster import Allocation, total
 from themis_ray.core.leftovers import LeftoverMode, assign_leftovers
 from themis_ray.core.payments import keep_gpus
 from themis_ray.core.solver import NO_HARM, Deadline, NashSolver, Outcome, Wanted
@@ -191,11 +191,7 @@ def _gap(best: Outcome, weight: float) -> float:
 
 
 def _left(pool: Allocation, kept: Mapping[str, Allocation]) -> Allocation:
-    left = dict(pool)
-    for gpus in kept.values():
-        for machine, count in gpus.items():
-            left[machine] -= count
-    return Allocation(left)
+    return pool - total(kept.values())
 
 
 def _pay(

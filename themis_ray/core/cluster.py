@@ -60,9 +60,15 @@ class Allocation(Mapping[str, int]):
 
     Supports ``+``, ``-`` (raises if it would go below zero), ``&`` (the smaller count per
     machine), ``<=`` (is it contained), ``hash`` and ``==``.
+
+    Attributes:
+        size: The number of GPUs.
     """
 
-    __slots__ = ("_counts", "_hash", "_size")
+    # ``size`` is an attribute and no property, since it is read more often than anything else.
+    __slots__ = ("_counts", "_hash", "size")
+
+    size: int
 
     def __init__(self, counts: Mapping[str, int] | Iterable[tuple[str, int]] = ()) -> None:
         items = dict(counts)
@@ -72,20 +78,33 @@ class Allocation(Mapping[str, int]):
                     f"{count} GPUs on machine {machine!r}: use a whole number of 0 or more"
                 )
         self._counts = {m: int(items[m]) for m in sorted(items) if items[m]}
-        self._size = sum(self._counts.values())
+        self.size = sum(self._counts.values())
         self._hash: int | None = None
 
     @classmethod
     def summed(cls, counts: Mapping[str, int]) -> Allocation:
         """Counts added up from other allocations: whole and above 0, in any order."""
+        if len(counts) < 2:
+            return cls._of(dict(counts)) if counts else NOTHING
         return cls._of({m: counts[m] for m in sorted(counts)})
+
+    @classmethod
+    def on_one(cls, machine: str, count: int) -> Allocation:
+        """One or more GPUs of one machine."""
+        made = cls.__new__(cls)
+        made._counts, made.size, made._hash = {machine: count}, count, None
+        return made
 
     @classmethod
     def _of(cls, counts: dict[str, int]) -> Allocation:
         """Counts that come from other allocations: sorted, whole and above 0."""
         made = cls.__new__(cls)
-        made._counts, made._size, made._hash = counts, sum(counts.values()), None
+        made._counts, made.size, made._hash = counts, sum(counts.values()), None
         return made
+
+    def counts(self) -> dict[str, int]:
+        """GPUs by machine, to be changed at will: quicker than ``dict(allocation)``."""
+        return self._counts.copy()
 
     def __getitem__(self, machine: str) -> int:
         return self._counts[machine]
@@ -117,6 +136,8 @@ class Allocation(Mapping[str, int]):
         return self._hash
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         return isinstance(other, Allocation) and self._counts == other._counts
 
     def __repr__(self) -> str:
@@ -124,11 +145,6 @@ class Allocation(Mapping[str, int]):
 
     def __str__(self) -> str:
         return " + ".join(f"{m}:{c}" for m, c in self._counts.items()) or "nothing"
-
-    @property
-    def size(self) -> int:
-        """The number of GPUs."""
-        return self._size
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -144,7 +160,7 @@ class Allocation(Mapping[str, int]):
             return self
         if not self._counts:
             return other
-        counts = dict(self._counts)
+        counts = self._counts.copy()
         for machine, count in other._counts.items():
             counts[machine] = counts.get(machine, 0) + count
         if len(counts) > len(self._counts):
@@ -158,20 +174,34 @@ class Allocation(Mapping[str, int]):
 
     def minus(self, other: Allocation) -> Allocation:
         """What is left of this when ``other`` is taken, never below zero."""
-        taken = other._counts
-        if not taken or not self._counts:
+        mine, taken = self._counts, other._counts
+        if not taken or not mine:
             return self
-        return Allocation._of(
-            {m: left for m, c in self._counts.items() if (left := c - taken.get(m, 0)) > 0}
-        )
+        if mine is taken or mine == taken:
+            return NOTHING
+        counts = mine.copy()
+        for machine, count in taken.items():
+            left = counts.get(machine, 0) - count
+            if left > 0:
+                counts[machine] = left
+            else:
+                counts.pop(machine, None)
+        return Allocation._of(counts)
 
     def __and__(self, other: Allocation) -> Allocation:
         mine, theirs = self._counts, other._counts
         if not mine or not theirs:
             return NOTHING
+        if mine is theirs or mine == theirs:
+            return self
         if len(theirs) < len(mine):
             mine, theirs = theirs, mine
-        return Allocation._of({m: min(c, theirs[m]) for m, c in mine.items() if m in theirs})
+        counts = {}
+        for machine, count in mine.items():
+            other_count = theirs.get(machine, 0)
+            if other_count:
+                counts[machine] = count if count < other_count else other_count
+        return Allocation._of(counts) if counts else NOTHING
 
     def __le__(self, other: Allocation) -> bool:
         theirs = other._counts
@@ -187,10 +217,10 @@ NOTHING = Allocation()
 
 def total(allocations: Iterable[Allocation]) -> Allocation:
     """All GPUs of some allocations together."""
-    some = [allocation for allocation in allocations if allocation]
+    some = [allocation for allocation in allocations if allocation.size]
     if len(some) < 2:
         return some[0] if some else NOTHING
-    counts = dict(some[0])
+    counts = some[0].counts()
     for allocation in some[1:]:
         for machine, count in allocation.items():
             counts[machine] = counts.get(machine, 0) + count
@@ -229,6 +259,15 @@ class Cluster:
     def gpus(self) -> int:
         """R_C, the number of GPUs in the cluster."""
         return self.capacity.size
+
+    @cached_property
+    def largest(self) -> tuple[int, int]:
+        """GPUs of the largest machine and of the largest rack; 0 when there is none."""
+        by_rack: dict[str, int] = {}
+        for machine in self.machines:
+            by_rack[machine.rack] = by_rack.get(machine.rack, 0) + machine.gpus
+        machine_gpus = max((machine.gpus for machine in self.machines), default=0)
+        return machine_gpus, max(by_rack.values(), default=0)
 
     @cached_property
     def racks(self) -> Mapping[str, str]:

@@ -87,6 +87,10 @@ class AppReport:
         notes: Remarks for people: how its jobs share its GPUs and why, how its estimates fare.
         phases: All its work, done and left, phase by phase as far as is known; empty when that
             is not told.
+        steady: It has one gang left, wants all of its GPUs or none, and says by itself when that
+            changes: as long as there are GPUs for everybody, it need not be asked before its
+            leases are renewed. A live AGENT does not say so: it is asked, so that an app whose
+            driver hangs loses its GPUs.
     """
 
     r: float
@@ -100,6 +104,7 @@ class AppReport:
     measured: tuple[MeasuredSlowdown, ...] = ()
     notes: tuple[str, ...] = ()
     phases: tuple[PhaseWork, ...] = ()
+    steady: bool = False
 
     def __post_init__(self) -> None:
         if math.isnan(self.r) or self.r < 0:

@@ -93,6 +93,10 @@ class Ledger:
     _entitled: dict[str, dict[str, int]] = field(default_factory=dict)
     _physical: dict[str, dict[str, int]] = field(default_factory=dict)
     _used: dict[str, int] = field(default_factory=dict)
+    # What was free when it was last asked for, with which capacity, and where it changed since.
+    _free: Allocation = field(default=NOTHING, compare=False, repr=False)
+    _free_of: dict[str, int] | None = field(default=None, compare=False, repr=False)
+    _stale: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def entitled(self, app: str) -> Allocation:
         """GPUs that the app may use now."""
@@ -134,10 +138,20 @@ class Ledger:
 
     def free(self) -> Allocation:
         """All free GPUs."""
-        used = self._used
-        return Allocation.summed(
-            {m: free for m, c in self.capacity.items() if (free := c - used.get(m, 0)) > 0}
-        )
+        if self._free_of is not self.capacity:
+            self._free_of, self._free = self.capacity, NOTHING
+            self._stale = set(self.capacity)
+        if self._stale:
+            counts = self._free.counts()
+            for machine in self._stale:
+                free = self.free_on(machine)
+                if free > 0:
+                    counts[machine] = free
+                else:
+                    counts.pop(machine, None)
+            self._stale.clear()
+            self._free = Allocation.summed(counts)
+        return self._free
 
     def entitled_to_all(self) -> Allocation:
         """GPUs that any app may use now."""
@@ -171,11 +185,14 @@ class Ledger:
             if after < 0:
                 raise AssertionError(f"{app}: {after} GPUs on {machine}")
             floor = others.get(machine, 0)
-            used = self._used.get(machine, 0) + max(after, floor) - max(before, floor)
-            if used:
-                self._used[machine] = used
-            else:
-                self._used.pop(machine, None)
+            change_of_used = max(after, floor) - max(before, floor)
+            if change_of_used:
+                used = self._used.get(machine, 0) + change_of_used
+                self._stale.add(machine)
+                if used:
+                    self._used[machine] = used
+                else:
+                    self._used.pop(machine, None)
             if after:
                 counts[machine] = after
             else:

@@ -40,6 +40,8 @@ class Round:
         answered: Apps whose report is of this round, or that were not asked for one.
         spared: Those that were not asked: they hold nothing of the pool and want nothing of it.
         bids: The bids so far.
+        asked: The apps that were made an offer.
+        calm: Leases that it renews as they are, and that are not part of the pool.
     """
 
     id: int
@@ -52,6 +54,7 @@ class Round:
     spared: frozenset[str] = frozenset()
     bids: dict[str, BidTable] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
+    calm: dict[str, Lease] = field(default_factory=dict)
 
 
 def renewable(state: State, now: float, notice_s: float) -> dict[str, Lease]:
@@ -69,7 +72,8 @@ def renewable(state: State, now: float, notice_s: float) -> dict[str, Lease]:
 def put_up(state: State, leases: Mapping[str, Lease]) -> Allocation:
     """The pool: free GPUs that nobody awaits, and those of the given leases."""
     held = total(lease.held for lease in leases.values())
-    return (state.unclaimed() + held) & state.cluster.capacity
+    # Where GPUs are free, all capacity is there; where they are held, it may have been lost.
+    return state.unclaimed() + (held & state.cluster.capacity)
 
 
 def expiring(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
@@ -274,6 +278,8 @@ def renew_pinned(
     """
     for lease in list(soon.values()):
         app = state.apps[lease.app]
+        if not everything and not app.report.pinned.size:
+            continue
         pinned = lease.held & state.ledger.physical(app.id)
         if not everything:
             pinned = pinned & app.report.pinned

@@ -168,6 +168,11 @@ class State:
             app.attained_gpu_s += held * (now - app.touched_s)
             app.touched_s = now
 
+    def touch_all(self, now: float) -> None:
+        """Bring all apps' attained service up to ``now``."""
+        for app in self.apps.values():
+            self.touch(app, now)
+
     def hold(self, lease: Lease, gpus: Allocation, now: float) -> None:
         """Give a lease GPUs that are free."""
         if gpus:

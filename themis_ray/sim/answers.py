@@ -117,7 +117,7 @@ def t_ideal_s(app: SimApp) -> float:
 
 def report(app: SimApp, now: float, gpus: int) -> ev.AppReport:
     """The report of an app that goes on with ``gpus`` GPUs."""
-    ideal_s = t_ideal_s(app)
+    ideal_s, wants = t_ideal_s(app), app.wants()
     shared_s = math.inf
     if gpus and len(app.active) == 1 and not app.future:
         shared_s = now - app.joined_s + _lone_job_left_s(app, app.active[0], gpus, now)
@@ -128,10 +128,11 @@ def report(app: SimApp, now: float, gpus: int) -> ev.AppReport:
         r=shared_s / ideal_s,
         t_shared_s=shared_s,
         t_ideal_s=ideal_s,
-        wants=app.wants(),
+        wants=wants,
         gang=_gang(app),
         jobs=cast(tuple[ev.JobReport, ...], LazyJobs(app, now)),
         phases=app.phases,
+        steady=_steady(app, wants),
     )
 
 
@@ -150,6 +151,18 @@ def _gang(app: SimApp) -> int:
         return app.active[0].spec.min_gpus
     waiting = [job.spec.min_gpus for job in app.active if job.state is JobState.WAITING]
     return min(waiting or [job.spec.min_gpus for job in app.active], default=1)
+
+
+def _steady(app: SimApp, wants: int) -> bool:
+    """Whether it is a last gang, which wants all of its GPUs until it ends.
+
+    An app of several jobs, and one that has given GPUs back, may come to want other numbers
+    without a word.
+    """
+    if len(app.active) != 1 or app.future:
+        return False
+    spec = app.active[0].spec
+    return wants == spec.max_gpus == spec.min_gpus
 
 
 def bid(app: SimApp, offer: SendOffer, now: float) -> BidTable:

@@ -1,6 +1,8 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from policy_views import app, job, round_of
 
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Level, Machine
@@ -131,3 +133,24 @@ def test_what_expires_may_exceed_the_pool():
     assert [dict(t.own) for t in takers_of(view)] == [{"m0": 2}, {"m0": 1}]
     outcome = BestEffort().allocate(view, {})
     assert {name: award.gpus.size for name, award in outcome.awards.items()} == {"a": 2}
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(CLUSTER.by_id)), st.integers(1, 4), min_size=1),
+    st.lists(st.tuples(st.sampled_from(sorted(CLUSTER.by_id)), st.integers(-3, 3)), max_size=8),
+    st.integers(1, 4),
+    st.dictionaries(st.sampled_from(sorted(CLUSTER.by_id)), st.integers(1, 2), max_size=2),
+)
+def test_the_tightest_machine_is_found_whatever_was_taken_and_given(free, changes, count, near):
+    some = room(**free)
+    for machine, by in changes:
+        some.nearest(1)  # builds the index that the changes have to keep
+        if by > 0:
+            some.give(Allocation({machine: by}))
+        elif by and some.free.get(machine, 0) >= -by:
+            some.take(Allocation({machine: -by}))
+    fits = [m for m, left in some.free.items() if left >= count]
+    if fits:
+        best = min(fits, key=lambda m: (m not in near, some.free[m], m))
+        assert dict(some.nearest(count, Allocation(near))) == {best: count}
+    assert some.size == sum(some.free.values())

@@ -52,8 +52,10 @@ def worst_off(view: RoundView, fairness_knob: Fraction, min_bidders: int) -> tup
     same apps bid in every round when all leases end together.
     """
     able = [a for a in view.apps.values() if a.answered and a.needs]
-    knob = Fraction(str(fairness_knob))  # exact also when it was given as a float
-    count = max(min_bidders, math.ceil((1 - knob) * len(view.apps)))
+    count = len(view.apps)
+    if fairness_knob:
+        knob = Fraction(str(fairness_knob))  # exact also when it was given as a float
+        count = max(min_bidders, math.ceil((1 - knob) * count))
     worst = sorted(able, key=lambda a: (-a.report.r, -fair_r(a, view), a.joined_s, a.id))
     return tuple(a.id for a in worst[:count])
 
@@ -86,7 +88,7 @@ def leftovers(
         rng: For ``random``.
         order: Apps that choose first in ``placed`` mode; the others follow in the view's order.
     """
-    if not result.leftover:
+    if not result.leftover or not _anybody_short(view, result):
         return {}
     place = {app: i for i, app in enumerate(order)}
     takers = sorted(
@@ -104,6 +106,14 @@ def leftovers(
     for grant in division.grants:
         out[grant.taker.app.id] = out.get(grant.taker.app.id, NOTHING) + grant.gpus
     return out
+
+
+def _anybody_short(view: RoundView, result: AuctionResult) -> bool:
+    """Whether an app could use more than it has and what it won."""
+    won = result.allocation
+    return any(
+        app.answered and app.needs > won.get(app.id, NOTHING).size for app in view.apps.values()
+    )
 
 
 def _after(view: RoundView, result: AuctionResult) -> RoundView:

@@ -112,12 +112,18 @@ class Policy(ABC):
             is not won again then ends after the notice period.
         keeps: Whether leases are renewed without a round for as long as their app can use them
             (no preemption at all).
+        renews: Whether, as long as nobody wants more than it has, a gang that has all its GPUs is
+            given the same again: then it need not be asked.
+        spares: Whether that is so, too, while others want more and there are GPUs for all of
+            them, and what these get does not hang on it. Only with ``renews``, and without bids.
     """
 
     name: ClassVar[str]
     wants_bids: ClassVar[bool] = False
     preempts: ClassVar[bool] = False
     keeps: ClassVar[bool] = False
+    renews: ClassVar[bool] = False
+    spares: ClassVar[bool] = False
 
     def bidders(self, view: RoundView) -> tuple[str, ...]:
         """The apps to be offered the pool; only called when ``wants_bids``."""

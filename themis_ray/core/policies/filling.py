@@ -26,6 +26,9 @@ class Filling(Policy):
     """
 
     by_app: ClassVar[bool] = False
+    # A gang that waits comes before all gains, so with GPUs for everybody it has them.
+    renews: ClassVar[bool] = True
+    spares: ClassVar[bool] = True
 
     @abstractmethod
     def step_key(

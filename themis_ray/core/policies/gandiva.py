@@ -24,6 +24,8 @@ class Gandiva(Policy):
     """
 
     name: ClassVar[str] = "gandiva"
+    # Who is served first hangs on where others lie, so with new jobs all have to be looked at.
+    renews: ClassVar[bool] = True
 
     def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:
         """Serve the best-placed job until nothing is left that fits."""

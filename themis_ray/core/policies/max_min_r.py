@@ -43,6 +43,7 @@ class MaxMinR(Policy):
 
     name: ClassVar[str] = "max-min-r"
     wants_bids: ClassVar[bool] = True
+    renews: ClassVar[bool] = True
 
     def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:
         """Lower the greatest r as far as it goes."""

@@ -7,6 +7,7 @@ policies that *are* placement rules: Tiresias' spreading and YARN's strict conso
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -24,9 +25,12 @@ class Room:
     """
 
     def __init__(self, free: Allocation, cluster: Cluster) -> None:
-        self.free = dict(free)
+        self.free = free.counts()
         self.size = free.size
         self._cluster = cluster
+        # The machines with so many free GPUs, as heaps, once they have been asked for. A machine
+        # stays in the heaps of earlier numbers until it comes up there.
+        self._heaps: dict[int, list[str]] | None = None
 
     def has(self, gpus: Allocation) -> bool:
         """Whether these GPUs are all to be had."""
@@ -49,6 +53,7 @@ class Room:
             left = free[machine] - count
             if left:
                 free[machine] = left
+                self._note(machine, left)
             else:
                 del free[machine]
         self.size -= gpus.size
@@ -57,6 +62,7 @@ class Room:
         """Put GPUs back."""
         for machine, count in gpus.items():
             self.free[machine] = self.free.get(machine, 0) + count
+            self._note(machine, self.free[machine])
         self.size += gpus.size
 
     def nearest(self, count: int, near: Allocation = NOTHING) -> Allocation:
@@ -67,10 +73,9 @@ class Room:
         """
         if count <= 0:
             return NOTHING
-        fits = [m for m, room in self.free.items() if room >= count]
-        if fits:
-            best = min(fits, key=lambda m: (not near.on(m), self.free[m], m))
-            return Allocation({best: count})
+        best = self._tightest(count, near)
+        if best is not None:
+            return Allocation.on_one(best, count)
         racks = self._by_rack()
         whole = [ms for ms in racks.values() if sum(self.free[m] for m in ms) >= count]
         if not whole:
@@ -95,6 +100,31 @@ class Room:
                 counts[machine] = min(count, self.free[machine])
                 count -= counts[machine]
         return Allocation(counts)
+
+    def _note(self, machine: str, free: int) -> None:
+        """A machine now has so many free GPUs."""
+        if self._heaps is not None:
+            heapq.heappush(self._heaps.setdefault(free, []), machine)
+
+    def _tightest(self, count: int, near: Allocation) -> str | None:
+        """The machine that holds so many GPUs: where ``near`` lies, else the tightest."""
+        free = self.free
+        mine = [(free[m], m) for m in near if free.get(m, 0) >= count]
+        if mine:
+            return min(mine)[1]
+        if self._heaps is None:
+            self._heaps = {}
+            for machine in sorted(free):  # sorted lists are heaps
+                self._heaps.setdefault(free[machine], []).append(machine)
+        for room in sorted(self._heaps):
+            heap = self._heaps[room]
+            if room < count:
+                continue
+            while heap and free.get(heap[0]) != room:
+                heapq.heappop(heap)
+            if heap:
+                return heap[0]
+        return None
 
     def _in_use(self, machine: str) -> bool:
         known = self._cluster.by_id.get(machine)

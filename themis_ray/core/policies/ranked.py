@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from themis_ray.core.bids import BidTable
 from themis_ray.core.policies.base import Outcome, Policy, RoundView
@@ -21,6 +22,9 @@ Key = tuple[float, ...]
 
 class Ranked(Policy):
     """Serves jobs in the order of :meth:`key`."""
+
+    renews: ClassVar[bool] = True
+    spares: ClassVar[bool] = True
 
     @abstractmethod
     def key(self, taker: Taker, view: RoundView) -> Key:

@@ -68,13 +68,11 @@ class Taker:
         """Its speed on a number of GPUs as well placed as this cluster allows, serial = 1."""
         if gpus <= 1:
             return float(gpus)
-        by_rack: dict[str, int] = {}
-        for machine in view.cluster.machines:
-            by_rack[machine.rack] = by_rack.get(machine.rack, 0) + machine.gpus
-        if any(machine.gpus >= gpus for machine in view.cluster.machines):
+        on_machine, in_rack = view.cluster.largest
+        if on_machine >= gpus:
             level = Level.MACHINE
         else:
-            level = Level.RACK if max(by_rack.values(), default=0) >= gpus else Level.CLUSTER
+            level = Level.RACK if in_rack >= gpus else Level.CLUSTER
         return gpus / slowdown(self.job, level)
 
 

@@ -26,10 +26,12 @@ class Floor:
         for machine, room in pool.items():
             rack = rack_of[machine]
             self.rack_free[rack] = self.rack_free.get(rack, 0) + room
-            self._in_rack.setdefault(rack, [{} for _ in range(self._most + 1)])
+            buckets = self._in_rack.get(rack)
+            if buckets is None:
+                buckets = self._in_rack[rack] = [{} for _ in range(self._most + 1)]
             self.free[machine] = room
             self._all[room][machine] = None
-            self._in_rack[rack][room][machine] = None
+            buckets[room][machine] = None
 
     def change(self, machine: str, by: int) -> None:
         """Take GPUs (negative) or give them back."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from themis_ray.core.solver.deadline import Deadline
-from themis_ray.core.solver.instance import Instance
+from themis_ray.core.solver.instance import Floats, Instance
 from themis_ray.core.solver.model import Model, build_model, needs_full
 from themis_ray.core.solver.naming import chosen_by_app, name_machines
 from themis_ray.core.solver.nearby import Effort, best_nearby
@@ -45,18 +46,38 @@ class Maximiser:
     def __init__(self, instance: Instance, effort: Effort) -> None:
         self.instance = instance
         self.effort = effort
-        self.merged = build_model(instance, full=False)
         self.forgets = needs_full(instance)
         self.placer = Placer(instance)
         self._full: Model | None = None
         self._several_racks = len(set(instance.rack_of.values())) > 1
+
+    @cached_property
+    def merged(self) -> Model:
+        """The merged model, built when it is needed: not when everybody can have its best."""
+        return build_model(self.instance, full=False)
+
+    def everyones_best(self, start: Placement) -> Placement | None:
+        """Everybody with the option that it gains most by, if best fit places them all.
+
+        No allocation gains more, so there is nothing to be solved: the usual case where GPUs are
+        plentiful. None when somebody has to be content with less.
+        """
+        instance = self.instance
+        placed = self._improved(start, instance.gain)
+        for app, options in enumerate(self.placer.options):
+            if options:
+                own = placed.option.get(app)
+                most = float(instance.gain[options.start : options.stop].max())
+                if own is None or float(instance.gain[own]) < most:
+                    return None
+        return placed
 
     def maximise(
         self, problem: Problem, prices: Prices, start: Placement, deadline: Deadline
     ) -> Found:
         """The best allocation found, never worse than ``start``."""
         near = best_nearby(problem, prices, self.effort, deadline)
-        best = self._improved(start, problem)
+        best = self._improved(start, problem.offers)
         if near.solution is None:
             placed = self.place(bargains(problem, prices), problem, deadline)
             return Found(better(best, placed, problem), near.bound, None)
@@ -91,13 +112,13 @@ class Maximiser:
         self.placer.upgrade(floor, placed, self._neediest_first(placed), problem.offers)
         return placed
 
-    def _improved(self, start: Placement, problem: Problem) -> Placement:
+    def _improved(self, start: Placement, gain: Floats) -> Placement:
         """A feasible placement, improved by whatever free GPUs allow."""
         placed = Placement(dict(start.option), dict(start.bundles))
         floor = self.placer.floor()
         for bundle in placed.bundles.values():
             floor.take(bundle)
-        self.placer.upgrade(floor, placed, range(self.instance.apps), problem.offers)
+        self.placer.upgrade(floor, placed, range(self.instance.apps), gain)
         return placed
 
     def _neediest_first(self, placement: Placement) -> list[int]:

@@ -1,6 +1,6 @@
 """Maximum Nash welfare: how many are served first, then the product; and the same without one.
 
-How an answer is found:
+How an answer is found, unless everybody can have its best at once:
 
 1. the merged model's prices (column generation) bound the objective;
 2. an integer program over the columns that the prices leave in question solves the merged model;
@@ -114,11 +114,17 @@ class NashSolver:
         self._base: Base | None = None
         self._found: Found | None = None
         self._prices: Prices | None = None
+        self._uncontested = False
 
     def optimum(self) -> Outcome:
         """The allocation of maximum Nash welfare."""
         instance, deadline = self.instance, self._deadline.share(BUDGET_FOR_OPTIMUM)
         start, most = self._serve_most(deadline)
+        best = self._maximiser.everyones_best(start)
+        if best is not None:
+            self._uncontested = True
+            value = best.score(instance.gain, instance.needy)[1]
+            return self._outcome(Found(best, value, best.option), most)
         problem = Problem(
             self._maximiser.merged,
             instance.gain,
@@ -135,6 +141,8 @@ class NashSolver:
 
     def harm(self, app: int) -> Harm:
         """What a bidder's presence costs the others that are served; :meth:`optimum` first."""
+        if self._uncontested:
+            return NO_HARM
         if self._base is None:
             raise RuntimeError("call optimum() before harm()")
         if self._others is None:
@@ -150,6 +158,8 @@ class NashSolver:
 
     def wanted(self, app: int) -> Wanted | None:
         """The better bundle that a bidder came nearest to; None when it has its best."""
+        if self._uncontested:
+            return None
         if self._found is None or self._prices is None:
             raise RuntimeError("call optimum() before wanted()")
         gain = self.instance.gain

@@ -48,6 +48,7 @@ class Placer:
         self._ranked: dict[int, list[int]] = {}
         starts = np.searchsorted(instance.app, np.arange(instance.apps + 1))
         self._span = [(int(a), int(b)) for a, b in pairwise(starts)]
+        self.options = [range(*span) for span in self._span]
         self.sizes = [shape.size for shape in instance.shapes]
 
     def floor(self) -> Floor:

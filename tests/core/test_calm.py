@@ -1,0 +1,206 @@
+"""Leases that are renewed as they are, without a question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from arbiter_driver import Driver, report
+
+from themis_ray.core import events as ev
+from themis_ray.core.bids import BidTable
+from themis_ray.core.cluster import Machine
+from themis_ray.core.commands import Decided, LeasesChanged, RequestReport
+from themis_ray.core.explain import Assigned
+from themis_ray.core.policies import (
+    Drf,
+    Gandiva,
+    MaxMinR,
+    Outcome,
+    Policy,
+    RoundView,
+    Srtf,
+    Themis,
+    TiresiasL,
+)
+from themis_ray.core.rounds import Phase
+
+M8 = (Machine("m0", 4), Machine("m1", 4))
+
+
+def gang(size: int, *, steady: bool = False, spans: bool = True) -> ev.AppReport:
+    """The report of an app that is one gang."""
+    job = ev.JobReport("0", 100, 1.0, size, size, spans=spans)
+    return report(size, gang=size, jobs=(job,), steady=steady)
+
+
+def joined(policy: Policy, *sizes: int, steady: bool = True) -> Driver:
+    """Apps ``a``, ``b``, ... of one gang each have joined at 0 and have their GPUs."""
+    d = Driver(policy, machines=M8)
+    for name, size in zip("abcd", sizes, strict=False):
+        join(d, 0, name, gang(size, steady=steady))
+    return d
+
+
+def join(d: Driver, now: float, name: str, told: ev.AppReport) -> None:
+    d.do(now, ev.AppJoined(name, told))
+    answer(d, now, **{name: told})
+
+
+def answer(d: Driver, now: float, /, **told: ev.AppReport) -> set[str]:
+    """Everybody who is asked repeats its last report, or says what is given; who was asked."""
+    asked: set[str] = set()
+    while d.arbiter.round is not None and d.arbiter.phase is Phase.REPORTING:
+        current = d.arbiter.round
+        app = min(current.waiting)
+        asked.add(app)
+        last = d.arbiter.state.apps[app].report
+        d.do(now, ev.Reported(app, told.get(app, last), current.id))
+    return asked
+
+
+@pytest.mark.parametrize("make", [Drf, Gandiva, Srtf, TiresiasL, MaxMinR])
+def test_a_gang_that_has_all_it_wants_is_renewed_without_a_question(
+    make: Callable[[], Policy],
+) -> None:
+    d = Driver(make(), machines=M8)
+    d.do(0, ev.AppJoined("a", gang(3, steady=True)))
+    answer(d, 0)
+    if d.arbiter.policy.wants_bids:
+        d.do(2)  # nobody bids in time
+        return
+    held, rounds = d.held("a"), d.arbiter.rounds
+    why = d.arbiter.reason("a")
+    assert held.size == 3
+    for number, now in enumerate((90, 190, 290), 1):
+        d.do(now)
+        assert not d.heard(RequestReport)
+        assert d.arbiter.phase is Phase.IDLE
+        assert [(c.app, c.reason) for c in d.heard(LeasesChanged)] == [("a", why)]
+        assert [c.round_id for c in d.heard(Decided)] == [rounds + number]
+        assert [(v.held, v.final) for v in d.views("a")] == [(held, False)]
+        assert [v.expires_s for v in d.views("a")] == [now + 110]
+    assert isinstance(why, Assigned)
+    assert d.arbiter.reason("a") == why
+    assert d.arbiter.state.apps["a"].attained_gpu_s == 3 * 290
+
+
+def test_others_are_asked() -> None:
+    d = joined(Drf(), 3, steady=False)
+    d.do(90)
+    assert [c.app for c in d.heard(RequestReport)] == ["a"]
+
+
+def test_auctions_ask_everybody() -> None:
+    d = joined(Themis(), 3)
+    d.do(2)
+    d.do(90)
+    assert not Themis.renews
+
+
+@pytest.mark.parametrize("make", [Srtf, TiresiasL])
+def test_with_gpus_for_all_only_the_new_one_is_asked(make: Callable[[], Policy]) -> None:
+    d = joined(make(), 2, 3)
+    before = d.views("a")
+    d.do(1, ev.AppJoined("c", gang(3)))
+    assert answer(d, 1) == {"c"}
+    assert d.held("c").size == 3
+    assert d.views("a") == before  # more than half of the lease is left
+
+
+def test_leases_of_which_less_than_half_is_left_are_renewed_by_the_way() -> None:
+    d = joined(Srtf(), 2)
+    held = d.held("a")
+    d.do(60, ev.AppJoined("b", gang(3)))
+    assert answer(d, 60) == {"b"}
+    assert [(v.held, v.expires_s) for v in d.views("a")] == [(held, 170)]
+    # All leases of a round end together.
+    assert [v.expires_s for v in d.views("b")] == [170]
+
+
+def test_when_gpus_are_scarce_everybody_is_asked() -> None:
+    d = joined(Srtf(), 2, 3)
+    d.do(1, ev.AppJoined("c", gang(4)))
+    assert answer(d, 1) == {"a", "b", "c"}
+
+
+def test_a_round_is_widened_when_somebody_wants_more_than_it_had_said() -> None:
+    d = joined(Srtf(), 2, 3)
+    short = ev.JobReport("0", 1, 1.0, 4, 4, spans=True)
+    d.do(1, ev.AppJoined("c", gang(2)))
+    current = d.arbiter.round
+    assert current is not None
+    assert current.waiting == {"c"}
+    assert current.pool.size == 3
+    d.do(1, ev.Reported("c", report(4, gang=4, jobs=(short,)), current.id))
+    assert {c.app for c in d.heard(RequestReport)} == {"a", "b"}
+    assert current.pool.size == 8
+    assert answer(d, 1) == {"a", "b"}
+    # The shortest job gets what it wants, and one of the others has to make room.
+    promised = sum(
+        lease.held.size + lease.pending.size for lease in d.arbiter.state.apps["c"].leases.values()
+    )
+    assert promised == 4
+
+
+def test_a_round_is_widened_when_the_free_gpus_lie_too_far_apart() -> None:
+    d = joined(Srtf(), 2, 3)
+    d.do(1, ev.AppJoined("c", gang(3, spans=False)))
+    assert answer(d, 1) == {"a", "b", "c"}
+
+
+def test_a_round_is_widened_when_somebody_set_apart_wants_something_else() -> None:
+    d = joined(Srtf(), 2, 3)
+    d.do(1, ev.AppJoined("c", gang(2)))
+    d.do(1, ev.Reported("a", gang(1)))
+    assert d.arbiter.round is not None
+    d.do(1, ev.Reported("c", gang(2), d.arbiter.round.id))
+    assert {c.app for c in d.heard(RequestReport)} == {"a", "b"}
+    answer(d, 1)
+    assert sum(not v.final for v in d.views("a")) == 1
+    kept = sum(lease.held.size for lease in d.arbiter.state.apps["a"].leases.values())
+    assert kept == 1  # no group is on the other one, so it is free at once
+
+
+def test_an_app_that_was_set_apart_may_leave_meanwhile() -> None:
+    d = joined(Srtf(), 2, 3)
+    d.do(60, ev.AppJoined("c", gang(2)))
+    d.do(60, ev.AppLeft("a"))
+    answer(d, 60)
+    assert d.held("c").size == 2
+    assert d.held("b").size == 3
+
+
+def test_what_a_policy_remembers_of_all_is_not_lost() -> None:
+    class Remembering(Srtf):
+        """Notes whom it has seen."""
+
+        def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:
+            outcome = super().allocate(view, bids)
+            return Outcome(outcome.awards, outcome.reasons, {"seen": sorted(view.apps)})
+
+    d = joined(Remembering(), 2)
+    d.do(90)
+    assert [c.app for c in d.heard(RequestReport)] == ["a"]
+
+
+def test_a_cluster_that_grows_asks_everybody() -> None:
+    d = joined(Srtf(), 2)
+    d.do(1, ev.ClusterChanged((*M8, Machine("m2", 4))))
+    assert answer(d, 1) == {"a"}
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_the_same_is_decided_as_when_all_are_asked(steady: bool) -> None:
+    d = Driver(Drf(), machines=M8)
+    for now, name, size in ((0, "a", 1), (0, "b", 3), (1, "c", 2), (30, "d", 1)):
+        join(d, now, name, gang(size, steady=steady))
+    for now in (90, 91, 120, 190, 200):
+        d.do(now)
+        answer(d, now)
+    assert {name: (d.held(name).size, d.views(name)[0].expires_s) for name in "abcd"} == {
+        "a": (1, 300),
+        "b": (3, 300),
+        "c": (2, 310),
+        "d": (1, 230),
+    }
