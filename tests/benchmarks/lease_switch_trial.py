@@ -75,17 +75,19 @@ class NoteGrants(tune.Callback):  # type: ignore[misc]  # ray is untyped
     """Notes when the placement group of a waiting trial is there."""
 
     def __init__(self, app: str, folder: str) -> None:
+        # Here and not in the thread, where a failure would go unseen.
+        from themis_ray.agent.session import _sessions
+
         self.app, self.folder, self.seen = app, folder, set[str]()
+        self._sessions = _sessions
 
     def setup(self, **info: Any) -> None:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        from themis_ray.tune import session
-
         while True:
             time.sleep(0.01)
-            mine = session._sessions.get(self.app)
+            mine = self._sessions.get(self.app)
             for name, group in list(mine._waiting.items()) if mine else []:
                 if name not in self.seen and ray.wait([group.ready()], timeout=0)[0]:
                     self.seen.add(name)
