@@ -54,27 +54,25 @@ def recipe(section: str, parts: dict[str, Any], sizes: dict[str, str]) -> Any:
     return recipe_parts.module_with(code, parts)
 
 
+SIZES = {
+    "EVERY = 500": f"EVERY = {EVERY}",
+    "max_steps=10_000": f"max_steps={2 * EVERY}",
+    "global_batch=64": "global_batch=7",
+}
+
+
 def lightning_recipe() -> Any:
     pytest.importorskip("lightning")
     pytest.importorskip("torchdata")
-    sizes = {
-        "EVERY = 500": f"EVERY = {EVERY}",
-        "max_epochs=50": f"max_epochs={EPOCHS}",
-        "max_steps=10_000": f"max_steps={2 * EVERY}",
-        "global_batch=64": "global_batch=7",
-    }
+    sizes = {**SIZES, "max_epochs=50": f"max_epochs={EPOCHS}"}
     return recipe("Lightning", recipe_parts.for_lightning(), sizes)
 
 
 def transformers_recipe() -> Any:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    sizes = {
-        "EVERY = 500": f"EVERY = {EVERY}",
-        "num_train_epochs=3": f"num_train_epochs={EPOCHS}, per_device_train_batch_size=4",
-        "max_steps=10_000": f"max_steps={2 * EVERY}",
-        "global_batch=64": "global_batch=7",
-    }
+    epochs = f"num_train_epochs={EPOCHS}, per_device_train_batch_size={recipe_parts.BATCH}"
+    sizes = {**SIZES, "num_train_epochs=3": epochs}
     return recipe("Hugging Face", recipe_parts.for_transformers(), sizes)
 
 

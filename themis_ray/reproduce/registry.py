@@ -14,10 +14,10 @@ from themis_ray.reproduce import (
     knobs,
     mechanism,
     network,
-    others,
     robustness,
     tiresias,
     tiresias_knobs,
+    traces,
 )
 from themis_ray.reproduce.figure import Figure
 
@@ -47,7 +47,7 @@ def figures_of_traces(folder: Path) -> tuple[Figure, ...]:
     found = sorted(file for file in folder.iterdir() if file.name.endswith(TRACE_ENDINGS))
     if not found:
         raise InvalidInputError(f"--traces {folder}: no {' or '.join(TRACE_ENDINGS)} file in it")
-    return tuple(figure for file in found for figure in others.traces_figures(file))
+    return tuple(figure for file in found for figure in traces.traces_figures(file))
 
 
 def select(names: Sequence[str], figures: Iterable[Figure]) -> tuple[Figure, ...]:

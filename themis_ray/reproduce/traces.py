@@ -11,7 +11,7 @@ from pathlib import Path
 from themis_ray.core.policies import POLICIES
 from themis_ray.reproduce.figure import Figure
 from themis_ray.reproduce.mechanism import CLAIMS, mechanism_values
-from themis_ray.reproduce.runs import Run, fours
+from themis_ray.reproduce.runs import Run, cluster_of, fours
 from themis_ray.reproduce.sizes import Sizes
 from themis_ray.sim.jobs import TraceApp
 from themis_ray.sim.traces import load_trace
@@ -40,18 +40,19 @@ def _figure(file: Path, contention: int) -> Figure:
 
 
 def _setup(file: Path, contention: int, sizes: Sizes) -> str:
-    gpus = fours(_gpus(file, contention, _window(file, sizes, 0), sizes)).split("-")[1]
+    gpus = cluster_of(_cluster(file, contention, sizes, skip=0)).cluster.gpus
     return (
         f"{sizes.trace_apps} apps of the trace, the next ones for each seed if it has as many, on "
-        f"machines of 4 GPUs: as many as the apps would hold if none ever waited, on average over "
+        "machines of 4 GPUs: as many as the apps would hold if none ever waited, on average over "
         f"the work, divided by the contention ({gpus} GPUs for the first seed). 10-minute leases, "
         "45 s to move a job."
     )
 
 
 def _runs(file: Path, contention: int, sizes: Sizes, seed: int) -> Mapping[str, Run]:
-    skip = _window(file, sizes, seed)
-    cluster = fours(_gpus(file, contention, skip, sizes))
+    windows = max(1, len(_apps(file)) // sizes.trace_apps)
+    skip = seed % windows * sizes.trace_apps
+    cluster = _cluster(file, contention, sizes, skip)
     return {
         name: Run(cluster, str(file), name, seed=seed, first=sizes.trace_apps, skip=skip)
         for name in POLICIES
@@ -63,17 +64,11 @@ def _apps(file: Path) -> tuple[TraceApp, ...]:
     return load_trace(file).apps
 
 
-def _window(file: Path, sizes: Sizes, seed: int) -> int:
-    """How many apps come before a seed's."""
-    windows = max(1, len(_apps(file)) // sizes.trace_apps)
-    return seed % windows * sizes.trace_apps
-
-
-def _gpus(file: Path, contention: int, skip: int, sizes: Sizes) -> float:
-    """GPUs for a contention, and for the largest job."""
+def _cluster(file: Path, contention: int, sizes: Sizes, skip: int) -> str:
+    """A cluster for a contention, and for the largest job."""
     apps = _apps(file)[skip : skip + sizes.trace_apps]
     largest = max(job.min_gpus for app in apps for job in app.jobs)
-    return max(largest, demand(apps) / contention)
+    return fours(max(largest, demand(apps) / contention))
 
 
 def demand(apps: Iterable[TraceApp]) -> float:

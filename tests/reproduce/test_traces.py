@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from themis_ray.reproduce.others import demand
+from themis_ray.reproduce.traces import demand
 from themis_ray.sim.jobs import TraceApp, TraceJob
 
 
