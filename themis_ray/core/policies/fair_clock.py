@@ -18,15 +18,12 @@ The clock is a value, which a policy keeps from round to round: :func:`advanced`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-import numpy.typing as npt
+from themis_ray.core.fairness import PhaseWork
+from themis_ray.core.policies.water import Taker, Water
 
-from themis_ray.core.fairness import PhaseWork, water_fill
-
-Floats = npt.NDArray[np.float64]
 # Work smaller than this, in GPU-seconds, is done.
 NO_WORK_GPU_S = 1e-6
 
@@ -52,7 +49,12 @@ class Life:
     @property
     def left(self) -> list[PhaseWork]:
         """What is left of each phase."""
-        out, done = [], self.done_gpu_s
+        done = self.done_gpu_s
+        if len(self.phases) == 1:  # the usual case
+            phase = self.phases[0]
+            over = done >= phase.gpu_s - NO_WORK_GPU_S
+            return [] if over else [PhaseWork(phase.gpu_s - done, phase.gpus)]
+        out = []
         for phase in self.phases:
             if done < phase.gpu_s - NO_WORK_GPU_S:
                 out.append(PhaseWork(phase.gpu_s - done, phase.gpus))
@@ -97,7 +99,7 @@ def advanced(clock: FairClock, present: Mapping[str, Life], now_s: float, gpus: 
         now_s: The time, in seconds.
         gpus: GPUs in the cluster.
     """
-    lives = {}
+    lives: dict[str, Life] = {}
     for app, life in clock.lives.items():
         word = present.get(app)
         if word is not None and word.joined_s == life.joined_s:
@@ -107,27 +109,25 @@ def advanced(clock: FairClock, present: Mapping[str, Life], now_s: float, gpus: 
     new = sorted(
         (max(life.joined_s, 0.0), app) for app, life in present.items() if app not in lives
     )
-    at_s = clock.now_s
+    run = _Run(lives, clock.now_s, gpus)
     for joined_s, app in new:
-        if at_s < joined_s <= now_s:
-            _run(lives, at_s, joined_s, gpus)
-            at_s = joined_s
-        lives[app] = present[app]
-    _run(lives, at_s, now_s, gpus)
-    return FairClock(now_s, lives)
+        if run.now_s < joined_s <= now_s:
+            run.until(joined_s)
+        run.join(app, present[app])
+    run.until(now_s)
+    return FairClock(now_s, run.lives())
 
 
 def forecasts(clock: FairClock, gpus: int) -> dict[str, Forecast]:
     """When each app is done on the virtual cluster if nobody joins."""
-    water = _Water(clock.lives, gpus)
-    level = water.level()
+    water, left_gpu_s = _water(clock.lives, gpus)
+    level = water.level
     out = {}
     for app, life in clock.lives.items():
         if life.finished_s is not None:
             out[app] = Forecast(life.finished_s, max(1e-9, level * life.weight))
-    left = {app: sum(p.gpu_s for p in life.left) for app, life in clock.lives.items()}
     for app, after_s in water.run(math.inf):
-        share = left[app] / after_s if after_s > 0 else level * clock.lives[app].weight
+        share = left_gpu_s[app] / after_s if after_s > 0 else level * clock.lives[app].weight
         out[app] = Forecast(clock.now_s + after_s, max(1e-9, share))
     return out
 
@@ -136,83 +136,68 @@ def _revised(life: Life, word: Life, at_s: float) -> Life:
     """An app's life with what it says now of its work and weight; ``at_s``: where it stands."""
     if life.weight != word.weight or life.phases != word.phases:
         life = replace(life, weight=word.weight, phases=word.phases)
+    elif life.finished_s is not None:
+        return life
+    if life.finished_s is None and life.done_gpu_s < life.phases[-1].gpu_s - NO_WORK_GPU_S:
+        return life  # there is a phase that is not done
     if life.left:
         return replace(life, finished_s=None)  # perhaps there is more work than it had said
     return life if life.finished_s is not None else replace(life, finished_s=at_s)
 
 
-def _run(lives: dict[str, Life], from_s: float, to_s: float, gpus: int) -> None:
-    """Let the virtual cluster run; changes ``lives`` in place."""
-    if to_s <= from_s:
-        return
-    water = _Water(lives, gpus)
-    ended = dict(water.run(to_s - from_s))
-    for app, done in zip(water.apps, water.done_gpu_s(), strict=True):
-        life = lives[app]  # dataclasses.replace() takes several times as long
-        lives[app] = Life(life.joined_s, life.weight, life.phases, done, life.finished_s)
-    for app, after_s in ended.items():
-        work = math.fsum(phase.gpu_s for phase in lives[app].phases)
-        lives[app] = replace(lives[app], done_gpu_s=work, finished_s=from_s + after_s)
+class _Run:
+    """The virtual cluster on its way from one time to another.
+
+    Args:
+        lives: The apps; changed in place.
+        from_s: The time.
+        gpus: GPUs in the cluster.
+    """
+
+    def __init__(self, lives: dict[str, Life], from_s: float, gpus: int) -> None:
+        self.now_s = self._from_s = from_s
+        self._lives = lives
+        self._water = _water(lives, gpus)[0]
+
+    def join(self, app: str, life: Life) -> None:
+        """An app arrives."""
+        self._lives[app] = life
+        if life.finished_s is None:
+            self._water.join(Taker(app, life.weight, life.left, life.done_gpu_s))
+
+    def until(self, to_s: float) -> None:
+        """Let time pass."""
+        if to_s <= self.now_s:
+            return
+        for app, after_s in self._water.run(to_s - self._from_s):
+            life = self._lives[app]
+            work = math.fsum(phase.gpu_s for phase in life.phases)
+            self._lives[app] = replace(life, done_gpu_s=work, finished_s=self._from_s + after_s)
+        self.now_s = to_s
+
+    def lives(self) -> dict[str, Life]:
+        """The apps as they stand now."""
+        if self.now_s > self._from_s:
+            for taker in self._water.takers:
+                life = self._lives[taker.app]
+                if life.finished_s is None:  # dataclasses.replace() takes several times as long
+                    done = self._water.done_gpu_s(taker)
+                    self._lives[taker.app] = Life(life.joined_s, life.weight, life.phases, done)
+        return self._lives
 
 
-class _Water:
-    """The unfinished apps in arrays, and GPUs that flow."""
-
-    def __init__(self, lives: Mapping[str, Life], gpus: int) -> None:
-        self.gpus = float(gpus)
-        self.apps = [app for app, life in lives.items() if life.finished_s is None]
-        some = [lives[app] for app in self.apps]
-        self._done = np.array([life.done_gpu_s for life in some])
-        self._weight = np.array([life.weight for life in some])
-        self._todo = [life.left[::-1] for life in some]
-        self._left = np.zeros(len(some))
-        self._most = np.zeros(len(some))
-        for i in range(len(some)):
-            self._next_phase(i)
-
-    def level(self) -> float:
-        """GPUs that an app of weight 1 that could use any number would have now."""
-        live = self._most > 0
-        weights = float(self._weight[live].sum())
-        if not weights:
-            return self.gpus
-        rate = water_fill(self._most, self._weight, self.gpus)
-        per_weight = rate[live] / self._weight[live]
-        spare = self.gpus - float(rate.sum())
-        return float(per_weight.max(initial=0.0)) if spare <= 1e-9 else self.gpus / weights
-
-    def done_gpu_s(self) -> Iterable[float]:
-        """What has been done of each app so far."""
-        return (float(x) for x in self._done)
-
-    def run(self, for_s: float) -> list[tuple[str, float]]:
-        """Run for a time, or to the end; the apps that end, and after how long."""
-        ended = []
-        at_s = 0.0
-        while at_s < for_s and (self._most > 0).any():
-            rate = water_fill(self._most, self._weight, self.gpus)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                ends = np.where(rate > 0, self._left / rate, math.inf)
-            step_s = min(float(ends.min()), for_s - at_s)
-            self._left = self._left - rate * step_s
-            self._done = self._done + rate * step_s
-            at_s += step_s
-            for i in np.flatnonzero(ends <= step_s * (1 + 1e-12)):
-                if not self._next_phase(int(i)):
-                    ended.append((self.apps[i], at_s))
-        return ended
-
-    def _next_phase(self, i: int) -> bool:
-        if not self._todo[i]:
-            self._left[i] = self._most[i] = 0.0
-            return False
-        phase = self._todo[i].pop()
-        self._left[i] = max(phase.gpu_s, NO_WORK_GPU_S)
-        self._most[i] = min(self.gpus, max(phase.gpus, 1e-9))
-        return True
+def _water(lives: Mapping[str, Life], gpus: int) -> tuple[Water, dict[str, float]]:
+    """The unfinished apps on the water, and how much work each has left."""
+    takers, work = [], {}
+    for app, life in lives.items():
+        if life.finished_s is None:
+            left = life.left
+            takers.append(Taker(app, life.weight, left, life.done_gpu_s))
+            work[app] = sum(phase.gpu_s for phase in left)
+    return Water(float(gpus), takers, NO_WORK_GPU_S), work
 
 
 def phases_or(phases: Sequence[PhaseWork], gpu_s: float, gpus: float) -> tuple[PhaseWork, ...]:
     """The phases that an app tells, or one made up from its work when it tells none."""
-    some = tuple(phase for phase in phases if phase.gpu_s > NO_WORK_GPU_S)
+    some = tuple([phase for phase in phases if phase.gpu_s > NO_WORK_GPU_S])
     return some or (PhaseWork(max(gpu_s, 2 * NO_WORK_GPU_S), max(gpus, 1e-9)),)
