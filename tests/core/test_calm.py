@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import pytest
 from arbiter_driver import Driver, report
 
 from themis_ray.core import events as ev
-from themis_ray.core.bids import BidTable
+from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import Machine
 from themis_ray.core.commands import Decided, LeasesChanged, RequestReport
 from themis_ray.core.explain import Assigned
@@ -21,6 +22,7 @@ from themis_ray.core.policies import (
     RoundView,
     Srtf,
     Themis,
+    ThemisPaper,
     TiresiasL,
 )
 from themis_ray.core.rounds import Phase
@@ -91,11 +93,48 @@ def test_others_are_asked() -> None:
     assert [c.app for c in d.heard(RequestReport)] == ["a"]
 
 
-def test_auctions_ask_everybody() -> None:
-    d = joined(Themis(), 3)
-    d.do(2)
-    d.do(90)
-    assert not Themis.renews
+def test_an_auction_that_may_move_gangs_asks_everybody() -> None:
+    assert Themis().renews
+    assert not Themis(anew=False).renews
+    assert not ThemisPaper.renews
+
+
+def bid(d: Driver, now: float) -> set[str]:
+    """Everybody who is made an offer bids for its gang; who was."""
+    current = d.arbiter.round
+    assert current is not None
+    assert current.phase is Phase.BIDDING
+    asked = set(current.asked)
+    for app in sorted(asked):
+        size = d.arbiter.state.apps[app].report.wants
+        table = BidTable(app, math.inf, (BidRow(2.0, parts=(1,) * size),))
+        d.do(now, ev.BidReceived(current.id, table))
+    return asked
+
+
+def test_with_gpus_for_all_only_the_new_one_is_asked_for_a_bid() -> None:
+    d = Driver(Themis(), machines=M8)
+    for now, app in enumerate("ab"):
+        d.do(now, ev.AppJoined(app, gang(2, steady=True)))
+        assert answer(d, now) == {app}
+        assert bid(d, now) == {app}
+        assert d.held(app).size == 2
+    # The clock went on for the one that was not asked.
+    assert d.arbiter._memory["clock"].lives["a"].joined_s == 0
+    assert set(d.arbiter._memory["clock"].lives) == {"a", "b"}
+
+
+def test_when_gpus_are_scarce_everybody_is_asked_for_a_bid() -> None:
+    d = Driver(Themis(), machines=M8)
+    d.do(0, ev.AppJoined("a", gang(5, steady=True)))
+    answer(d, 0)
+    bid(d, 0)
+    d.do(90, ev.AppJoined("b", gang(2, steady=True)))
+    assert answer(d, 90) == {"b"}
+    d.do(90, ev.Reported("a", gang(7)))  # it was set apart, and wants something else
+    assert bid(d, 90) == {"b"}
+    assert answer(d, 90) == {"a"}
+    assert bid(d, 90) == {"a", "b"}
 
 
 @pytest.mark.parametrize("make", [Srtf, TiresiasL])

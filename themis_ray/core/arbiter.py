@@ -226,8 +226,9 @@ class Arbiter:
             return self._open(now)
         if self.round.waiting and now < self.round.deadline_s:
             return False
+        calm, leases = self.round.calm, self.round.leases
         bids_due = self.round.phase is Phase.REPORTING and self.policy.wants_bids
-        if bids_due and not self.round.calm:
+        if bids_due and not (calm and nothing_else(self.state, leases, calm)):
             return self._offer(now)
         self._close(now)
         return True
@@ -257,7 +258,8 @@ class Arbiter:
             rounds.give_notice(state, soon, now)
             return False
         calm: dict[str, Lease] = {}
-        if not news and not self._memory:  # what a policy remembers may be of those set apart
+        # What a policy remembers may be of those set apart.
+        if not news and (not self._memory or self.policy.remembers_spared):
             calm = calm_leases(state, self.policy, soon, state.unclaimed().size)
         if calm:
             soon = {key: lease for key, lease in soon.items() if key not in calm}
@@ -308,6 +310,7 @@ class Arbiter:
         current.leases = {**current.leases, **current.calm}
         current.pool = current.pool + total(lease.held for lease in current.calm.values())
         current.calm = {}
+        current.phase, current.bids, current.asked = Phase.REPORTING, {}, ()
         current.answered -= apps
         current.spared -= apps
         current.waiting |= apps
@@ -318,6 +321,9 @@ class Arbiter:
         current, state = self.round, self.state
         assert current is not None
         view = self._view(now)
+        if self._scarce(view):
+            self._widen(now)
+            return True
         current.pool = view.pool
         current.asked = self.policy.bidders(view) if view.pool else ()
         current.phase = Phase.BIDDING
@@ -344,6 +350,14 @@ class Arbiter:
             )
         return True
 
+    def _scarce(self, view: RoundView) -> bool:
+        """Whether leases were set apart that the policy has to decide on after all."""
+        current = self.round
+        assert current is not None
+        return bool(current.calm) and not (
+            self.policy.spares and enough(self.state, view, current.calm)
+        )
+
     def _view(self, now: float) -> RoundView:
         current = self.round
         assert current is not None
@@ -363,7 +377,7 @@ class Arbiter:
             self._decided(current, Outcome(), now)
             return
         view = self._view(now)
-        if current.calm and not (self.policy.spares and enough(self.state, view, current.calm)):
+        if self._scarce(view):
             self._widen(now)
             return
         self.round = None  # first, so that a policy that raises does not hold all others up

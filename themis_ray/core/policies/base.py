@@ -115,7 +115,9 @@ class Policy(ABC):
         renews: Whether, as long as nobody wants more than it has, a gang that has all its GPUs is
             given the same again: then it need not be asked.
         spares: Whether that is so, too, while others want more and there are GPUs for all of
-            them, and what these get does not hang on it. Only with ``renews``, and without bids.
+            them, and what these get does not hang on it. Only with ``renews``.
+        remembers_spared: Whether what it remembers comes from all apps of the view, also those
+            whose leases are renewed without a question.
     """
 
     name: ClassVar[str]
@@ -124,6 +126,7 @@ class Policy(ABC):
     keeps: ClassVar[bool] = False
     renews: ClassVar[bool] = False
     spares: ClassVar[bool] = False
+    remembers_spared: ClassVar[bool] = False
 
     def bidders(self, view: RoundView) -> tuple[str, ...]:
         """The apps to be offered the pool; only called when ``wants_bids``."""

@@ -18,11 +18,11 @@ The clock is a value, which a policy keeps from round to round: :func:`advanced`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from themis_ray.core.fairness import PhaseWork
-from themis_ray.core.policies.water import Taker, Water
+from themis_ray.core.policies.water import LEAST_GPUS, TOGETHER, Taker, Water
 
 # Work smaller than this, in GPU-seconds, is done.
 NO_WORK_GPU_S = 1e-6
@@ -109,6 +109,15 @@ def advanced(clock: FairClock, present: Mapping[str, Life], now_s: float, gpus: 
     new = sorted(
         (max(life.joined_s, 0.0), app) for app, life in present.items() if app not in lives
     )
+    if (
+        all(joined_s <= now_s for joined_s, _ in new)
+        and _most_in_all([*lives.values(), *(present[app] for _, app in new)], gpus) is not None
+    ):
+        for app, life in lives.items():
+            lives[app] = _alone(life, clock.now_s, now_s, gpus)
+        for joined_s, app in new:
+            lives[app] = _alone(present[app], max(clock.now_s, joined_s), now_s, gpus)
+        return FairClock(now_s, lives)
     run = _Run(lives, clock.now_s, gpus)
     for joined_s, app in new:
         if run.now_s < joined_s <= now_s:
@@ -120,6 +129,9 @@ def advanced(clock: FairClock, present: Mapping[str, Life], now_s: float, gpus: 
 
 def forecasts(clock: FairClock, gpus: int) -> dict[str, Forecast]:
     """When each app is done on the virtual cluster if nobody joins."""
+    most_in_all = _most_in_all(clock.lives.values(), gpus)
+    if most_in_all is not None:
+        return _forecasts_alone(clock, gpus, most_in_all)
     water, left_gpu_s = _water(clock.lives, gpus)
     level = water.level
     out = {}
@@ -129,6 +141,57 @@ def forecasts(clock: FairClock, gpus: int) -> dict[str, Forecast]:
     for app, after_s in water.run(math.inf):
         share = left_gpu_s[app] / after_s if after_s > 0 else level * clock.lives[app].weight
         out[app] = Forecast(clock.now_s + after_s, max(1e-9, share))
+    return out
+
+
+def _most(life: Life, gpus: int) -> float:
+    """GPUs that an app of one phase can use."""
+    return min(float(gpus), max(life.phases[0].gpus, LEAST_GPUS))
+
+
+def _most_in_all(lives: Iterable[Life], gpus: int) -> float | None:
+    """GPUs that all apps can use, when all of them have that many and are in their last phase.
+
+    Nobody hangs on anybody else then, and there is nothing to be followed from event to event.
+    None when it is not so.
+    """
+    most = 0.0
+    for life in lives:
+        if life.finished_s is None:
+            if len(life.phases) > 1 or life.done_gpu_s >= life.phases[0].gpu_s - NO_WORK_GPU_S:
+                return None
+            most += _most(life, gpus)
+            if most > gpus:
+                return None
+    return most
+
+
+def _alone(life: Life, from_s: float, to_s: float, gpus: int) -> Life:
+    """An app that has all GPUs that it can use for a time."""
+    if life.finished_s is not None or to_s <= from_s:
+        return life
+    work, most = life.phases[0].gpu_s, _most(life, gpus)
+    after_s = max(work - life.done_gpu_s, NO_WORK_GPU_S) / most
+    if after_s <= (to_s - from_s) * (1 + TOGETHER):
+        return Life(life.joined_s, life.weight, life.phases, work, from_s + after_s)
+    done_gpu_s = life.done_gpu_s + (to_s - from_s) * most
+    return Life(life.joined_s, life.weight, life.phases, done_gpu_s)
+
+
+def _forecasts_alone(clock: FairClock, gpus: int, most_in_all: float) -> dict[str, Forecast]:
+    live = [life for life in clock.lives.values() if life.finished_s is None]
+    if live and gpus - most_in_all <= LEAST_GPUS:
+        level = max(_most(life, gpus) / life.weight for life in live)
+    else:
+        level = gpus / sum(life.weight for life in live) if live else float(gpus)
+    out = {}
+    for app, life in clock.lives.items():
+        if life.finished_s is None:
+            most = _most(life, gpus)
+            left_s = max(life.phases[0].gpu_s - life.done_gpu_s, NO_WORK_GPU_S) / most
+            out[app] = Forecast(clock.now_s + left_s, max(1e-9, most))
+        else:
+            out[app] = Forecast(life.finished_s, max(1e-9, level * life.weight))
     return out
 
 

@@ -92,8 +92,15 @@ class Themis(Policy):
 
     name: ClassVar[str] = "themis"
     wants_bids: ClassVar[bool] = True
+    # Placed anew, a gang stays where it is; with GPUs for everybody all get what they want. The
+    # clock goes by the reports of all apps, asked or not.
+    renews: ClassVar[bool] = True
+    spares: ClassVar[bool] = True
+    remembers_spared: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        if not self.anew:  # gangs may be given other GPUs in any round
+            object.__setattr__(self, "renews", False)
         check_filter(self.fairness_knob, self.min_bidders)
         if self.ideal not in ("clock", "told"):
             raise ConfigError(f"ideal {self.ideal!r}; use 'clock' or 'told'")
