@@ -10,7 +10,7 @@ from arbiter_driver import Driver, report
 
 from themis_ray.core import events as ev
 from themis_ray.core.bids import BidRow, BidTable
-from themis_ray.core.cluster import Machine
+from themis_ray.core.cluster import Allocation, Machine
 from themis_ray.core.commands import Decided, LeasesChanged, RequestReport
 from themis_ray.core.explain import Assigned
 from themis_ray.core.policies import (
@@ -135,6 +135,46 @@ def test_when_gpus_are_scarce_everybody_is_asked_for_a_bid() -> None:
     assert bid(d, 90) == {"b"}
     assert answer(d, 90) == {"a"}
     assert bid(d, 90) == {"a", "b"}
+
+
+FAR = tuple(Machine(f"m{i}", 2, f"r{i // 2}") for i in range(4))
+
+
+def lying(policy: Policy, machines: tuple[Machine, ...], **on: int) -> set[str]:
+    """An app with one gang on these GPUs since 0 comes up for renewal; who is asked to report."""
+    d = Driver(policy, machines=machines)
+    held = Allocation(on)
+    told = gang(held.size, steady=True)
+    d.do(0, ev.AppJoined("a", told, groups=(ev.HeldGroup("g", held),)))
+    assert d.held("a") == held
+    d.do(90)
+    asked = {c.app for c in d.heard(RequestReport)}
+    assert bool(asked) != bool(d.heard(Decided))
+    return asked
+
+
+@pytest.mark.parametrize(
+    "on", [{"m0": 1, "m1": 1}, {"m0": 1, "m2": 1}, {"m0": 2, "m2": 1}, {"m1": 2, "m2": 2}]
+)
+def test_a_gang_that_could_lie_nearer_together_is_not_renewed_by_an_auction_unasked(
+    on: dict[str, int],
+) -> None:
+    assert lying(Themis(), FAR, **on) == {"a"}
+
+
+@pytest.mark.parametrize(
+    "on",
+    [{"m0": 2}, {"m0": 1}, {"m0": 2, "m1": 1}, {"m0": 2, "m1": 2}, {"m0": 2, "m1": 2, "m2": 1}],
+)
+def test_a_gang_that_lies_as_near_as_it_can_is_renewed_by_an_auction_unasked(
+    on: dict[str, int],
+) -> None:
+    assert lying(Themis(), FAR, **on) == set()
+
+
+@pytest.mark.parametrize("on", [{"m0": 1, "m1": 1}, {"m0": 2, "m2": 1}, {"m0": 2}])
+def test_without_an_auction_a_gang_is_renewed_unasked_wherever_it_lies(on: dict[str, int]) -> None:
+    assert lying(Drf(), FAR, **on) == set()
 
 
 @pytest.mark.parametrize("make", [Srtf, TiresiasL])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from themis_ray.core.bids import BidRow, BidTable, within
-from themis_ray.core.cluster import NOTHING, Allocation, Level
+from themis_ray.core.cluster import Allocation, Level, total
 from themis_ray.core.commands import SendOffer
 from themis_ray.core.valuation import phase_time_s, split_even
 
@@ -100,7 +100,7 @@ def bid_table(
     kept, mine = offer.kept.size, _that_fit(own, offer.expiring)
     rows: list[BidRow] = []
     for size in sizes(min(needs, offer.offer.size), outlook.trial_min, outlook.trial_max):
-        rows.extend(_rows_of_size(outlook, size, kept, mine))
+        rows.extend(_rows_of_size(outlook, size, kept, mine, offer.racks))
     table = BidTable(app, outlook.r(kept) if kept else math.inf, tuple(rows))
     return within(table, offer.offer)  # a trial may want more on one machine than any offers
 
@@ -126,22 +126,47 @@ def sizes(most: int, smallest: int, largest: int) -> list[int]:
     return out
 
 
-def _rows_of_size(outlook: Bidder, size: int, kept: int, own: Sequence[Allocation]) -> list[BidRow]:
+def _rows_of_size(
+    outlook: Bidder, size: int, kept: int, own: Sequence[Allocation], racks: Mapping[str, str]
+) -> list[BidRow]:
     whole = kept + size
     rows = [BidRow(outlook.r(whole, moved=1.0), parts=_parts(outlook, size))]
-    pinned = NOTHING
+    stay: list[Allocation] = []
+    taken = 0
     for allocation in own:
-        if (pinned + allocation).size <= size:
-            pinned = pinned + allocation
-    if pinned:
-        rest = size - pinned.size
-        parts = _parts(outlook, rest) if rest else ()
-        rows.insert(0, BidRow(outlook.r(whole, moved=rest / size), pinned, parts))
+        if taken + allocation.size <= size:
+            stay.append(allocation)
+            taken += allocation.size
+    if stay:
+        rows.insert(0, _staying(outlook, size, whole, stay, racks))
+        near = [allocation for allocation in stay if len(allocation) == 1]
+        if near and len(near) < len(stay):  # those that are spread over machines move together
+            rows.insert(1, _staying(outlook, size, whole, near, racks))
     if rows[-1].parts[0] > 1:
         ones = (1,) * size
         for level in (Level.RACK, Level.CLUSTER):
             rows.append(BidRow(outlook.r(whole, level, moved=1.0), parts=ones, level=level))
     return rows
+
+
+def _staying(
+    outlook: Bidder, size: int, whole: int, stay: Sequence[Allocation], racks: Mapping[str, str]
+) -> BidRow:
+    """A row with which some trials stay where they are; r is the mean over where its GPUs lie."""
+    pinned = total(stay)
+    rest = size - pinned.size
+    moved = rest / size
+    r = outlook.r(whole, moved=moved) * rest if rest else 0.0
+    for allocation in stay:
+        r += outlook.r(whole, _level(allocation, racks), moved=moved) * allocation.size
+    return BidRow(r / size, pinned, _parts(outlook, rest) if rest else ())
+
+
+def _level(gpus: Allocation, racks: Mapping[str, str]) -> Level:
+    """How near together a trial's GPUs lie."""
+    if len(gpus) == 1:
+        return Level.MACHINE
+    return Level.RACK if len({racks.get(m, "") for m in gpus}) == 1 else Level.CLUSTER
 
 
 def _parts(outlook: Bidder, gpus: int) -> tuple[int, ...]:

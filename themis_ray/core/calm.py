@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from themis_ray.core import rounds
 from themis_ray.core.app import App
-from themis_ray.core.cluster import Allocation, total
+from themis_ray.core.cluster import Allocation, Level, total
 from themis_ray.core.leases import Lease
 from themis_ray.core.policies.base import Award, Outcome, Policy, RoundView
 from themis_ray.core.state import State
@@ -49,7 +49,9 @@ def calm_leases(
     calm: dict[str, Lease] = {}
     for app in state.apps.values():
         mine = app.leases
-        if mine and is_calm(app) and all(key in leases for key in mine):
+        calm_now = mine and is_calm(app) and all(key in leases for key in mine)
+        # In an auction a gang may win GPUs that are nearer together.
+        if calm_now and not (policy.wants_bids and _spread(state, app)):
             calm.update(mine)
             continue
         needs = app.report.wants
@@ -63,6 +65,17 @@ def calm_leases(
             if not policy.spares:
                 return {}
     return calm if free >= 0 else {}
+
+
+def _spread(state: State, app: App) -> bool:
+    """Whether the GPUs of an app lie further apart than so many have to in this cluster."""
+    gpus = total(lease.held for lease in app.leases.values())
+    if len(gpus) == 1:
+        return False
+    on_machine, in_rack = state.cluster.largest
+    if gpus.size <= on_machine:
+        return True
+    return gpus.size <= in_rack and state.cluster.level(gpus) > Level.RACK
 
 
 def nothing_else(state: State, leases: Mapping[str, Lease], calm: Mapping[str, Lease]) -> bool:

@@ -31,12 +31,22 @@ def app(
     pinned=NOTHING,
     elapsed=None,
     phases=(),
+    kept_until=math.inf,
 ):
     wants = sum(j.max_gpus for j in jobs) if wants is None else wants
     gang = min((j.min_gpus for j in jobs), default=1)
     report = AppReport(r, r * t_ideal, t_ideal, wants, gang, jobs, pinned, elapsed, phases=phases)
     return AppView(
-        name, weight, joined, n_avg, report, answered, _gpus(kept), _gpus(expiring), attained
+        name,
+        weight,
+        joined,
+        n_avg,
+        report,
+        answered,
+        _gpus(kept),
+        _gpus(expiring),
+        attained,
+        kept_until,
     )
 
 

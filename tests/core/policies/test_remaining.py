@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 from policy_views import app, bid_table, job, round_of
 
-from themis_ray.core.bids import BidTable
+from themis_ray.core.bids import BidRow, BidTable
+from themis_ray.core.cluster import Allocation
 from themis_ray.core.policies.fair_clock import Forecast
 from themis_ray.core.policies.remaining import remaining
 
@@ -67,6 +68,21 @@ def test_the_charge_for_moving_is_not_taken_twice():
     left = left_of(view, charged)
     assert left.soonest_s == pytest.approx(2000)
     assert {b.dead_s for b in left.bundles} == {60.0}
+
+
+def test_what_an_app_says_of_moving_is_kept_beside():
+    """A bundle of which a half is new: its row charges half a restart of 30 s."""
+    view = round_of(M8, app("a", job(2, restart_s=30.0), t_ideal=5000.0, expiring={"m0": 1}))
+    row = BidRow((1000 + 2000 + 15) / 5000, Allocation({"m0": 1}), (1,))
+    left = left_of(view, BidTable("a", math.inf, (row,)))
+    (bundle,) = left.bundles
+    assert (bundle.left_s, bundle.moved_s) == (pytest.approx(2000), pytest.approx(2015))
+    assert left.now_s == math.inf
+
+
+def test_how_long_it_takes_with_what_is_kept():
+    view = round_of(M8, ones("a", t_ideal=5000.0, kept={"m0": 2}), pool={"m0": 6})
+    assert left_of(view, bid_table(view, "a", WORK)).now_s == pytest.approx(WORK / 2)
 
 
 @pytest.mark.parametrize("share", [1.0, 2.0, 2.5, 4.0, 8.0, 100.0])

@@ -87,6 +87,53 @@ def test_what_cannot_be_placed_otherwise_stays_as_it_was():
     assert placed_anew(view, {}, jobs_in(view)) == {}
 
 
+SPREAD = {"m0": 1, "m1": 1}
+
+
+def spread(own=SPREAD, machines=None, **others):
+    """A gang of two that runs on two machines, or on what is given."""
+    one = app("a", job(2, spans=True, held=Allocation(own)), expiring=own)
+    return round_of(machines or {"m0": 1, "m1": 1, "m2": 2}, one, *others.values())
+
+
+def test_a_spread_job_moves_to_the_gpus_that_its_app_has_won_instead():
+    assert placed(spread(), awards(a={"m2": 2})) == {"a": {"m2": 2}}
+
+
+def test_a_spread_job_whose_app_has_won_its_gpus_again_stays():
+    assert placed(spread(), awards(a=SPREAD)) == {"a": SPREAD}
+
+
+def test_a_spread_job_that_has_lost_one_of_its_gpus_moves_together():
+    """It restarts in any case, and two free GPUs lie on one machine."""
+    assert len(placed(spread(), awards(a={"m0": 1, "m2": 1}))["a"]) == 1
+
+
+@pytest.mark.parametrize("won", [{"m1": 2}, {"m2": 2}, SPREAD])
+def test_a_job_on_one_machine_stays_whatever_its_app_has_won(won):
+    view = spread({"m0": 2}, dict.fromkeys(["m0", "m1", "m2"], 2))
+    assert placed(view, awards(a=won)) == {"a": {"m0": 2}}
+
+
+def test_of_an_apps_jobs_only_the_spread_one_moves():
+    jobs = [
+        job(2, name="near", spans=True, held=Allocation({"m0": 2})),
+        job(2, name="far", spans=True, held=Allocation(SPREAD)),
+    ]
+    own = {"m0": 3, "m1": 1}
+    view = round_of({"m0": 3, "m1": 3, "m2": 2}, app("a", *jobs, expiring=own))
+    assert placed(view, awards(a={"m0": 2, "m2": 2})) == {"a": {"m0": 2, "m2": 2}}
+    assert placed(view, awards(a={"m1": 2, "m2": 2})) == {"a": {"m0": 2, "m2": 2}}
+    assert placed(view, awards(a=own)) == {"a": own}
+
+
+def test_who_runs_on_one_machine_is_not_moved_by_a_spread_job():
+    """``b`` stays where it is, though ``a`` has won GPUs there."""
+    other = app("b", job(2, spans=True, held=Allocation({"m2": 2})), expiring={"m2": 2})
+    view = spread(b=other)
+    assert placed(view, awards(a={"m2": 2}, b=SPREAD)) == {"a": SPREAD, "b": {"m2": 2}}
+
+
 def random_awards(view, rng):
     """Any GPUs to anybody who could use that many."""
     free, out = view.pool, {}

@@ -18,8 +18,8 @@ M8 = {"m0": 8}
 HORIZON_S = 600.0
 
 
-def left_of(work_gpu_s, soonest_s, bundles=()):
-    return Remaining(tuple(bundles), work_gpu_s, soonest_s)
+def left_of(work_gpu_s, soonest_s, bundles=(), now_s=math.inf):
+    return Remaining(tuple(bundles), work_gpu_s, soonest_s, now_s)
 
 
 # -- when an app is due ----------------------------------------------------------------------
@@ -120,9 +120,11 @@ def test_jobs_without_an_end_can_be_ranked():
 # -- worth -------------------------------------------------------------------------------------
 
 
-def some_claims(*gangs_and_weights):
+def some_claims(*gangs_and_weights, runs=False):
     jobs = [job(gpus, name=f"j{i}") for i, (gpus, _) in enumerate(gangs_and_weights)]
-    takers = jobs_of(round_of({"m0": 64}, app("a", *jobs)))["a"]
+    own = {"m0": sum(gpus for gpus, _ in gangs_and_weights) if runs else 0}
+    takers = jobs_of(round_of({"m0": 64}, app("a", *jobs, expiring=own)))["a"]
+    assert all(taker.runs == runs for taker in takers)
     weights = [weight for _, weight in gangs_and_weights]
     return [Claim(t, 0.0, w) for t, w in zip(takers, weights, strict=True)]
 
@@ -132,20 +134,73 @@ def test_gpus_are_worth_what_jobs_take_of_them():
     assert [worth(some, n) for n in range(9)] == [0, 0.5, 2, 2.5, 2.5, 2.5, 2.5, 3.5, 3.5]
 
 
+def worths(found):
+    """What the rows of a table are worth, in GPUs of a cluster of 8."""
+    return [-8 * math.log(row.r) for row in found.rows]
+
+
 def test_a_bundle_is_worth_less_the_slower_it_is_and_the_longer_it_is_dead():
     view = round_of(M8, app("a", *(job(name=f"j{i}") for i in range(4))))
     rows = [
-        Bundle(BidRow(0.2, parts=(4,)), 100.0, 0.0),
-        Bundle(BidRow(0.4, parts=(2, 2)), 200.0, 0.0),
-        Bundle(BidRow(0.3, parts=(2,)), 150.0, 60.0),
-        Bundle(BidRow(1.0, parts=(1,)), 900.0, 60.0),
+        Bundle(BidRow(0.2, parts=(4,)), 100.0, 100.0, 0.0),
+        Bundle(BidRow(0.4, parts=(2, 2)), 200.0, 200.0, 0.0),
+        Bundle(BidRow(0.3, parts=(2,)), 150.0, 150.0, 60.0),
+        Bundle(BidRow(1.0, parts=(1,)), 900.0, 900.0, 60.0),
     ]
     table = BidTable("a", 1.0, tuple(bundle.row for bundle in rows))
     some = some_claims((1, 1.0), (1, 1.0), (1, 0.5), (1, 0.5))
-    found = valued(table, left_of(1.0, 1.0, rows), some, view)
+    found = valued(table, left_of(1.0, 1.0, rows, now_s=900.0), some, view)
     assert found.r_nothing == 1.0
     # The last row is no better than nothing.
-    assert [-8 * math.log(row.r) for row in found.rows] == pytest.approx([3.0, 1.5, 1.8])
+    assert worths(found) == pytest.approx([3.0, 1.5, 1.8])
+
+
+def spread_or_together(work_s, slowdown=1.5, charge_s=45.0):
+    """What staying on two machines and moving to one are worth to a gang of two that runs."""
+    view = round_of({"m0": 4, "m1": 4}, app("a", job(2, spans=True)))
+    stays = BidRow(1.0, Allocation({"m0": 1, "m1": 1}))
+    moves = BidRow(1.0, parts=(2,))
+    rows = [
+        Bundle(stays, work_s * slowdown, work_s * slowdown, 0.0),
+        Bundle(moves, work_s, work_s + charge_s, 0.0),
+    ]
+    table = BidTable("a", math.inf, (stays, moves))
+    found = valued(table, left_of(1.0, 1.0, rows), some_claims((2, 1.0), runs=True), view)
+    return worths(found)
+
+
+def test_a_spread_bundle_is_worth_less_when_moving_together_pays():
+    """1500 s as it lies, or 1045 s on one machine, the restart included."""
+    assert spread_or_together(1000.0) == pytest.approx([2.0 * 1045 / 1500, 2.0])
+
+
+def test_a_spread_bundle_is_worth_more_when_its_app_is_nearly_done():
+    """30 s as it lies, or 65 s on one machine, the restart included."""
+    assert spread_or_together(20.0) == pytest.approx([2.0, 2.0 * 30 / 65])
+
+
+@given(st.floats(1.0, 1e5), st.floats(1.0, 2.0), st.floats(0.0, 120.0))
+def test_what_ends_an_app_soonest_is_worth_most(work_s, slowdown, charge_s):
+    stays, moves = spread_or_together(work_s, slowdown, charge_s)
+    assert max(stays, moves) == pytest.approx(2.0)
+    assert stays / moves == pytest.approx((work_s + charge_s) / (work_s * slowdown))
+
+
+def nearly_done(some, left_s=50.0):
+    """An app that keeps a GPU and ends on it in 60 s; one more costs it a restart."""
+    view = round_of(M8, app("a", job(2, least=1)))
+    row = BidRow((left_s + 45.0) / 100.0, parts=(1,))  # by Equation 1, moving counted
+    rows = [Bundle(row, left_s, left_s + 45.0, 0.0)]
+    return valued(BidTable("a", 0.6, (row,)), left_of(1.0, 1.0, rows, now_s=60.0), some, view)
+
+
+def test_a_restart_does_not_keep_those_that_wait_from_bidding():
+    assert len(nearly_done(some_claims((1, 1.0))).rows) == 1
+    assert len(nearly_done(some_claims((1, 1.0), runs=True)).rows) == 0
+
+
+def test_those_that_wait_do_not_bid_for_what_makes_nothing_faster():
+    assert len(nearly_done(some_claims((1, 1.0)), left_s=60.0).rows) == 0
 
 
 @given(st.lists(st.lists(st.floats(0.05, 1.0), min_size=1, max_size=5), min_size=1, max_size=3))
@@ -161,7 +216,7 @@ def test_the_auction_serves_the_most_urgent_jobs(weights):
     tables = []
     for name in apps:
         table = bid_table(view, name, 1e4, most=gpus)
-        bundles = [Bundle(row, 1e4 / row.size, 0.0) for row in table.rows]
+        bundles = [Bundle(row, 1e4 / row.size, 1e4 / row.size, 0.0) for row in table.rows]
         tables.append(valued(table, left_of(1e4, 1.0, bundles), some[name], view))
     result = run_auction(Allocation({"m0": gpus}), {}, tables)
     won = sum(worth(some[n], result.proportional_fair[n].size) for n in apps)

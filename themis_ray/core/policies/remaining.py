@@ -18,6 +18,7 @@ from themis_ray.core.policies.base import AppView, RoundView
 from themis_ray.core.policies.fair_clock import Forecast
 
 SHORTEST_S = 1e-6
+LEAST_GPUS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,13 @@ class Bundle:
         row: The row.
         left_s: How long the rest of the app's work takes on it, moving not counted; infinite
             when the app does not tell.
+        moved_s: Likewise, moving counted as the app does.
         dead_s: How much of a lease on it is lost to moving.
     """
 
     row: BidRow
     left_s: float
+    moved_s: float
     dead_s: float
 
 
@@ -44,11 +47,14 @@ class Remaining:
         bundles: Its bids.
         work_gpu_s: Its work, GPU-seconds; 0 when it does not tell.
         soonest_s: How long that takes at least, with all the GPUs that it asks for.
+        now_s: How long it takes with what the app keeps; infinite when that is nothing, or when
+            it does not tell.
     """
 
     bundles: tuple[Bundle, ...]
     work_gpu_s: float
     soonest_s: float
+    now_s: float = math.inf
 
 
 def remaining(
@@ -74,16 +80,19 @@ def remaining(
     for row in table.rows:
         new = row.size - (row.pinned & app.expiring).size
         dead = 2 * (charged or restart_s) * new / (app.kept.size + row.size)
-        left = _left_s(row.r, app, view) - charged * new / row.size
-        bundles.append(Bundle(row, max(SHORTEST_S, left), min(dead, view.lease_s / 4)))
+        moved = _left_s(row.r, app, view)
+        left = max(SHORTEST_S, moved - charged * new / row.size)
+        dead = min(dead, view.lease_s / 4)
+        bundles.append(Bundle(row, left, max(SHORTEST_S, moved), dead))
     left_now = max(SHORTEST_S, _left_s(table.r_nothing, app, view))
     soonest = min((bundle.left_s for bundle in bundles), default=left_now)
     soonest = min(soonest, left_now)
-    share = min(fair.share, float(app.report.wants))
+    # Between offer and bid an app may have come to want nothing any more.
+    share = max(LEAST_GPUS, min(fair.share, float(app.report.wants)))
     fair_s = _fair_s(app, share, bundles, left_now)
     if math.isinf(fair_s):
-        return Remaining(tuple(bundles), 0.0, 0.0)
-    return Remaining(tuple(bundles), fair_s * share, soonest)
+        return Remaining(tuple(bundles), 0.0, 0.0, left_now)
+    return Remaining(tuple(bundles), fair_s * share, soonest, left_now)
 
 
 def _left_s(r: float, app: AppView, view: RoundView) -> float:

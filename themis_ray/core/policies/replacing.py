@@ -1,4 +1,8 @@
-"""Placing a decided round anew: everybody keeps as many GPUs, and jobs that run stay put."""
+"""Placing a decided round anew: everybody keeps as many GPUs, and jobs that run stay put.
+
+Only a job that is spread over machines, and whose GPUs its app did not win again, moves: the
+auction gave the app others of the same number, on which it is faster.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,11 @@ def placed_anew(
     Returns:
         The awards; as they were when they could not be placed in another way.
     """
-    some = {app: takers for app, takers in jobs.items() if app in awards}
+    some = {
+        app: [_as_awarded(taker, awards[app]) for taker in takers]
+        for app, takers in jobs.items()
+        if app in awards
+    }
     division = Division(view, [taker for takers in some.values() for taker in takers])
     stays = pinned(view)
     for app, takers in some.items():
@@ -44,3 +52,10 @@ def placed_anew(
     if any(app not in placed or placed[app].gpus.size < a.gpus.size for app, a in awards.items()):
         return dict(awards)
     return {app: replace(award, gpus=placed[app].gpus) for app, award in awards.items()}
+
+
+def _as_awarded(taker: Taker, award: Award) -> Taker:
+    """A job with no GPUs of its own when it is spread and the app has won others instead."""
+    if len(taker.own) < 2 or taker.own <= award.gpus:
+        return taker
+    return replace(taker, own=NOTHING)

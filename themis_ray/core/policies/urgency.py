@@ -137,19 +137,23 @@ def worth(some: Sequence[Claim], gpus: int) -> float:
 def valued(table: BidTable, left: Remaining, some: Sequence[Claim], view: RoundView) -> BidTable:
     """A bid table whose ``-log r`` is what a bundle is worth, as a part of the whole cluster.
 
-    A bundle counts for the part of the lease in which it does work, and less the slower it is than
-    the best bundle of its size. Rows no better than nothing are left out.
+    A bundle counts for the part of the lease in which it does work, and less the later the app is
+    done with it than with the best bundle of its size, moving counted: who is nearly done need not
+    move together. Rows no better than nothing are left out. While jobs wait, moving is not counted
+    against a row: who waits has to start, on these GPUs or on others.
     """
     best: dict[int, float] = {}
     for bundle in left.bundles:
-        best[bundle.row.size] = min(bundle.left_s, best.get(bundle.row.size, math.inf))
+        best[bundle.row.size] = min(bundle.moved_s, best.get(bundle.row.size, math.inf))
+    waits = any(not claim.taker.runs for claim in some)
     by_size = {size: worth(some, size) for size in best}
     rows = []
     for bundle in left.bundles:
         size = bundle.row.size
-        if bundle.row.r >= table.r_nothing or not by_size[size]:
+        gains = bundle.left_s < left.now_s if waits else bundle.row.r < table.r_nothing
+        if not gains or not by_size[size]:
             continue
-        speed = best[size] / bundle.left_s if bundle.left_s < math.inf else 1.0
+        speed = best[size] / bundle.moved_s if bundle.moved_s < math.inf else 1.0
         useful = 1 - bundle.dead_s / view.lease_s
         value = by_size[size] * speed * useful / view.cluster.gpus
         rows.append(replace(bundle.row, r=math.exp(-value)))
