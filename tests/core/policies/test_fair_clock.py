@@ -51,6 +51,17 @@ def test_like_apps_have_half_each():
     assert finishes(run(both, 1000.0)) == pytest.approx({"a": 200, "b": 200})
 
 
+@pytest.mark.parametrize("apps", [1, 2])
+def test_without_a_gpu_nothing_is_done_and_nothing_breaks(apps):
+    """All machines may be away for a while."""
+    some = {f"a{i}": life((800, 8)) for i in range(apps)}
+    clock = run(some, 50.0, 60.0, gpus=0)
+    assert [one.done_gpu_s for one in clock.lives.values()] == pytest.approx([0.0] * apps, abs=1e-6)
+    assert all(forecast.finish_s > 1e6 for forecast in forecasts(clock, 0).values())
+    back = run(some, 70.0, clock=clock)
+    assert sum(one.done_gpu_s for one in back.lives.values()) == pytest.approx(10 * GPUS)
+
+
 def test_what_an_app_cannot_use_goes_to_the_others():
     """``a`` can use 2 of its 4 GPUs: 400 s; ``b`` has 6 until it is done after 100 s."""
     assert finishes(run({"a": life((800, 2)), "b": life((600, 8))}, 1000.0)) == pytest.approx(

@@ -146,7 +146,7 @@ def forecasts(clock: FairClock, gpus: int) -> dict[str, Forecast]:
 
 def _most(life: Life, gpus: int) -> float:
     """GPUs that an app of one phase can use."""
-    return min(float(gpus), max(life.phases[0].gpus, LEAST_GPUS))
+    return max(LEAST_GPUS, min(float(gpus), life.phases[0].gpus))
 
 
 def _most_in_all(lives: Iterable[Life], gpus: int) -> float | None:

@@ -51,7 +51,7 @@ class Taker:
         if not self._todo:
             return None
         phase, self._todo = self._todo[-1], self._todo[:-1]
-        self.most = min(gpus, max(phase.gpus, LEAST_GPUS))
+        self.most = max(LEAST_GPUS, min(gpus, phase.gpus))
         self.level = self.most / self.weight
         return max(phase.gpu_s, least_gpu_s)
 
