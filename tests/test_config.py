@@ -83,6 +83,16 @@ def test_the_policy_gets_the_options_that_it_takes() -> None:
     assert (policy.fairness_knob, policy.min_bidders, policy.seed) == (Fraction(7, 10), 2, 3)
 
 
+def test_a_file_can_turn_recalls_off(tmp_path: Path) -> None:
+    file = tmp_path / "arbiter.yaml"
+    file.write_text("recall_factor: .inf\n")
+    assert not load_options(file, environ={}).make_policy().recalls
+    assert load_options(environ={}).make_policy().recalls
+    assert load_options(environ={"THEMIS_RECALL_FACTOR": "2"}).make_policy().recalls
+    with pytest.raises(ConfigError, match="recall_factor"):
+        load_options(environ={}, recall_factor=0.9)
+
+
 def test_a_journal_is_a_path_that_means_the_same_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,8 @@ class ArbiterOptions(BaseModel):
         payment: Whether the hidden payment is taken in GPUs or in lease time; the policy's own
             when None.
         leftover: Who gets what the auction leaves over; the policy's own when None.
+        recall_factor: Leases are recalled early for a job whose app would end with so many times
+            its holder's r by waiting; infinite for never, the policy's own when None.
         seed: Seeds all that is random in decisions.
         lease_s: A full lease, in seconds.
         notice_s: How long before its end a lease is put up again; a tenth of the lease, at most
@@ -60,6 +62,7 @@ class ArbiterOptions(BaseModel):
     min_bidders: int | None = Field(None, ge=1)
     payment: Literal["gpus", "time"] | None = None
     leftover: Literal["random", "placed"] | None = None
+    recall_factor: float | None = Field(None, ge=1)
     seed: int = 0
     lease_s: float = Field(600.0, gt=0)
     notice_s: float | None = Field(None, ge=0)
@@ -112,6 +115,7 @@ class ArbiterOptions(BaseModel):
             "min_bidders": self.min_bidders,
             "payment": self.payment,
             "leftover": self.leftover,
+            "recall_factor": self.recall_factor,
             "seed": self.seed,
             "timeout_s": self.answer_timeout_s,
         }

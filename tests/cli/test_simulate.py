@@ -67,12 +67,33 @@ def test_the_same_inputs_give_the_same_bytes_in_other_processes(files: list[str]
     assert outputs[0] == outputs[1]
 
 
-def test_the_table_lists_the_policies(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+@pytest.mark.parametrize("width", [None, "200", "60"])
+def test_the_table_shows_all_figures_whole_however_narrow(
+    files: list[str], monkeypatch: pytest.MonkeyPatch, width: str | None
+) -> None:
+    if width is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", width)
     result = run(*files, "--policy", "drf, srtf")
     assert result.exit_code == 0
-    assert "drf" in result.stdout
-    assert "srtf" in result.stdout
+    figures = json.loads(run(*files, "--policy", "drf, srtf", "--json").stdout)["policies"]
+    cells = {cell.strip() for cell in re.split("[┃│\n]", result.stdout)}
+    assert {"policy", "max r", "median r", "p95 JCT (s)", "in use"} <= cells
+    for name, values in figures.items():
+        assert {name, f"{values['avg_jct_s']:,.0f}", f"{values['p95_jct_s']:,.0f}"} <= cells
+    assert "…" not in result.stdout
+    if width == "60":
+        table = [line for line in result.stdout.splitlines() if line.startswith("│")]
+        assert max(map(len, table)) <= 60
+
+
+def test_recalls_can_be_turned_off_and_a_factor_below_one_is_refused(files: list[str]) -> None:
+    never = run(*files, "--policy", "themis", "--recall-factor", "inf", "--json")
+    assert never.exit_code == 0, never.output
+    refused = run(*files, "--policy", "themis", "--recall-factor", "0.5")
+    assert refused.exit_code == 2
+    assert "--recall-factor 0.5; use 1 or more, or inf for never" in refused.output
 
 
 def test_generated_workloads_can_be_saved_and_read_again(files: list[str], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from recalling_world import Halving
 
 from themis_ray.core import events as ev
 from themis_ray.core.arbiter import Arbiter
@@ -28,7 +29,7 @@ from themis_ray.core.commands import (
     SendOffer,
 )
 from themis_ray.core.leases import GroupState
-from themis_ray.core.policies import ThemisPaper
+from themis_ray.core.policies import Themis, ThemisPaper
 from themis_ray.core.settings import ArbiterConfig
 from themis_ray.errors import ThemisError
 from themis_ray.testing.invariants import check_arbiter, snapshot, sum_up
@@ -40,6 +41,10 @@ REPORT = ev.AppReport(1.0, 1.0, 1.0, 1)
 
 policies = st.sampled_from(
     [
+        Themis(),
+        Themis(recall_factor=1.0, restart_s=0.0),
+        Halving(),
+        Halving(last_first=False),
         ThemisPaper(min_bidders=2),
         ThemisPaper(min_bidders=3, payment="time", leftover="placed"),
         FirstCome(),

@@ -10,7 +10,13 @@ import typer
 
 from themis_ray.cli.durations import seconds
 from themis_ray.cli.options import JsonOption, JudgeOption, one_of
-from themis_ray.cli.output import check_file_to_write, number, print_json, write_file
+from themis_ray.cli.output import (
+    check_file_to_write,
+    number,
+    print_json,
+    print_table,
+    write_file,
+)
 from themis_ray.core.settings import ArbiterConfig, default_grid_s
 from themis_ray.errors import InvalidInputError
 from themis_ray.sim.cluster_file import MoveCost, SimCluster, load_cluster, with_profiles
@@ -50,6 +56,10 @@ def simulate(
     ] = None,
     payment: Annotated[
         str | None, typer.Option(help="time or gpus; each policy's own if left out.")
+    ] = None,
+    recall_factor: Annotated[
+        float | None,
+        typer.Option(help="Recall leases from so many times the holder's r on; inf for never."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seeds all that is random.")] = 0,
     judge: JudgeOption = "fluid",
@@ -107,7 +117,7 @@ def simulate(
         ),
         judge=one_of("--judge", judge, JUDGES),
         same_ideal=ideal != "auto",
-        options=_policy_options(fairness_knob_, payment, seed),
+        options=_policy_options(fairness_knob_, payment, recall_factor, seed),
     )
     if save_trace is not None:
         write_file("--save-trace", save_trace, write_themis_csv(study.trace))
@@ -178,7 +188,9 @@ def _config(
     )
 
 
-def _policy_options(knob: float | None, payment: str | None, seed: int) -> dict[str, Any]:
+def _policy_options(
+    knob: float | None, payment: str | None, recall_factor: float | None, seed: int
+) -> dict[str, Any]:
     options: dict[str, Any] = {"seed": seed}
     if knob is not None:
         if not 0 <= knob <= 1:
@@ -186,6 +198,12 @@ def _policy_options(knob: float | None, payment: str | None, seed: int) -> dict[
         options["fairness_knob"] = fairness_knob(knob)
     if payment is not None:
         options["payment"] = one_of("--payment", payment, ("time", "gpus"))
+    if recall_factor is not None:
+        if not recall_factor >= 1:
+            raise InvalidInputError(
+                f"--recall-factor {recall_factor}; use 1 or more, or inf for never"
+            )
+        options["recall_factor"] = recall_factor
     return options
 
 
@@ -230,10 +248,6 @@ def _print_table(study: Study, policies: Mapping[str, Mapping[str, Any]]) -> Non
 
 def print_figures(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """A table of the figures of some runs, by their names."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title)
     columns = (
         ("max r", "max_r", 2),
         ("p95 r", "p95_r", 2),
@@ -248,9 +262,8 @@ def print_figures(title: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
         ("moves", "preemptions", 0),
         ("in use", "utilisation", 2),
     )
-    table.add_column("policy", no_wrap=True)
-    for heading, _, _ in columns:
-        table.add_column(heading, justify="right")
-    for name, figures in rows.items():
-        table.add_row(name, *(number(figures[key], digits) for _, key, digits in columns))
-    Console().print(table)
+    texts = {
+        name: [number(figures[key], digits) for _, key, digits in columns]
+        for name, figures in rows.items()
+    }
+    print_table(title, [heading for heading, _, _ in columns], texts, first="policy")

@@ -17,14 +17,16 @@ from typing import Any
 from themis_ray.core import events as ev
 from themis_ray.core import rounds
 from themis_ray.core.app import App
+from themis_ray.core.asking import request_reports, send_offers
 from themis_ray.core.bids import check_against_offer, within
 from themis_ray.core.calm import all_served, calm_leases, enough, nothing_else, with_renewals
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster, total
-from themis_ray.core.commands import Command, Decided, RequestReport, SendOffer
+from themis_ray.core.commands import Command, Decided
 from themis_ray.core.explain import AppGone, Reason, Waiting
 from themis_ray.core.group_events import GROUP_EVENTS, adopt
 from themis_ray.core.leases import Lease
 from themis_ray.core.policies.base import Outcome, Policy, RoundView
+from themis_ray.core.recalls import put_up_early, shortage, with_reasons
 from themis_ray.core.rounds import Phase, Round
 from themis_ray.core.settings import ArbiterConfig
 from themis_ray.core.state import State
@@ -51,6 +53,8 @@ class Arbiter:
         # Since when supply or demand has changed with no round held; None when it has not.
         self._dirty_s: float | None = None
         self._not_before_s = -math.inf
+        # Whether somebody has come to want more since the last round.
+        self._demand = False
         # Whether the next round asks all apps, since R_C has changed for all of them.
         self._ask_all = False
 
@@ -118,6 +122,7 @@ class Arbiter:
         self.state.enter(app)
         if event.groups:
             adopt(self.state, app, event.groups, now, self.config)
+        self._demand = True
         self._stir(now)
 
     def _left(self, event: ev.AppLeft, now: float) -> None:
@@ -161,6 +166,7 @@ class Arbiter:
             if current.phase is Phase.REPORTING:
                 current.waiting.discard(event.app)
         elif event.round_id is not None or event.report.wants > wanted_before:
+            self._demand = self._demand or event.report.wants > wanted_before
             self._stir(now)  # a late answer, or new demand
 
     def _bid(self, event: ev.BidReceived, now: float) -> None:
@@ -242,8 +248,9 @@ class Arbiter:
         settled = self._dirty_s is not None and self._dirty_s + config.round_delay_s <= now
         if not soon and not settled:
             return False
+        may_recall = settled and self._demand and self.policy.recalls
         if settled:
-            self._dirty_s = None
+            self._dirty_s, self._demand = None, False
         # Apps that have all of the cluster that they know of may want more of one that has grown.
         news = self._ask_all and bool(state.apps)
         if self.policy.preempts:
@@ -254,6 +261,9 @@ class Arbiter:
         if not soon and not settled:
             return False  # all that was near its end has been renewed, and nothing has changed
         pool = rounds.put_up(state, soon)
+        if may_recall and state.cluster.gpus and shortage(state, soon) > pool.size:
+            self._ask(pool, soon, {}, now, may_recall=True)
+            return True
         if not pool or not (news or any(rounds.short(app, soon) for app in state.apps.values())):
             rounds.give_notice(state, soon, now)
             return False
@@ -268,11 +278,18 @@ class Arbiter:
         return True
 
     def _ask(
-        self, pool: Allocation, soon: dict[str, Lease], calm: dict[str, Lease], now: float
+        self,
+        pool: Allocation,
+        soon: dict[str, Lease],
+        calm: dict[str, Lease],
+        now: float,
+        *,
+        may_recall: bool = False,
     ) -> None:
         """Begin a round with the reports of those for whom something is at stake."""
         state = self.state
-        asked = [app for app in state.apps.values() if self._ask_all or rounds.at_stake(app, soon)]
+        everybody = self._ask_all or may_recall
+        asked = [app for app in state.apps.values() if everybody or rounds.at_stake(app, soon)]
         self._ask_all = False
         spared = frozenset(state.apps.keys() - {app.id for app in asked})
         self.rounds += 1
@@ -286,21 +303,9 @@ class Arbiter:
             answered=set(spared),
             spared=spared,
             calm=calm,
+            may_recall=may_recall,
         )
-        self._request_reports(self.round, asked, now)
-
-    def _request_reports(self, current: Round, asked: list[App], now: float) -> None:
-        state = self.state
-        for app in asked:
-            state.commands.append(
-                RequestReport(
-                    app.id,
-                    current.id,
-                    rounds.kept(state, app, current.leases),
-                    state.n_avg(app, now),
-                    state.cluster.gpus,
-                )
-            )
+        request_reports(state, self.round, asked, now)
 
     def _widen(self, now: float) -> None:
         """GPUs are scarcer than they seemed: put up the leases that were set apart, too."""
@@ -315,7 +320,7 @@ class Arbiter:
         current.spared -= apps
         current.waiting |= apps
         current.deadline_s = now + self.config.report_timeout_s
-        self._request_reports(current, [state.apps[app] for app in sorted(apps)], now)
+        request_reports(state, current, [state.apps[app] for app in sorted(apps)], now)
 
     def _offer(self, now: float) -> bool:
         current, state = self.round, self.state
@@ -324,30 +329,20 @@ class Arbiter:
         if self._scarce(view):
             self._widen(now)
             return True
+        self.round = None  # as long as the policy, which may raise, is asked
+        if current.may_recall:
+            recalls = self.policy.recall(view)
+            put_up_early(state, current, recalls, now, self.config)
+            if not current.pool:
+                return True  # all wait for leases to end
+            view = self._view_of(current, now) if recalls else view
         current.pool = view.pool
         current.asked = self.policy.bidders(view) if view.pool else ()
+        self.round = current
         current.phase = Phase.BIDDING
         current.waiting = set(current.asked)
         current.deadline_s = now + self.config.bid_timeout_s
-        racks_of = state.cluster.racks
-        of_pool = {machine: racks_of[machine] for machine in view.pool}
-        for name in current.asked:
-            app = view.apps[name]
-            besides = {m: racks_of[m] for m in app.kept if m in racks_of and m not in of_pool}
-            state.commands.append(
-                SendOffer(
-                    name,
-                    current.id,
-                    view.pool,
-                    app.kept,
-                    app.expiring,
-                    {**of_pool, **besides} if besides else of_pool,
-                    app.n_avg,
-                    state.cluster.gpus,
-                    self.config.lease_s,
-                    state.measured_of(state.apps[name]),
-                )
-            )
+        send_offers(state, current, view)
         return True
 
     def _scarce(self, view: RoundView) -> bool:
@@ -359,8 +354,10 @@ class Arbiter:
         )
 
     def _view(self, now: float) -> RoundView:
-        current = self.round
-        assert current is not None
+        assert self.round is not None
+        return self._view_of(self.round, now)
+
+    def _view_of(self, current: Round, now: float) -> RoundView:
         # GPUs that came free in the meantime wait for the next round; those that were lost
         # since are not given out.
         pool = current.pool & rounds.put_up(self.state, current.leases)
@@ -401,7 +398,17 @@ class Arbiter:
         if current.calm:
             outcome = with_renewals(self.state, outcome, current.calm.values())
             leases = {**leases, **current.calm}
-        rounds.apply(self.state, outcome, leases, now, self.config, preempts=self.policy.preempts)
+        if current.recalled:
+            outcome = with_reasons(outcome, current)
+        rounds.apply(
+            self.state,
+            outcome,
+            leases,
+            now,
+            self.config,
+            preempts=self.policy.preempts,
+            recalled=current.recalled,
+        )
         self.state.commands.append(Decided(current.id, dict(outcome.reasons)))
 
     # -- reading --------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -42,6 +42,8 @@ class Round:
         bids: The bids so far.
         asked: The apps that were made an offer.
         calm: Leases that it renews as they are, and that are not part of the pool.
+        may_recall: Whether the policy is to be asked what to put up before its lease ends.
+        recalled: Leases put up before their end, and why, as their holders are told.
     """
 
     id: int
@@ -55,6 +57,8 @@ class Round:
     bids: dict[str, BidTable] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
     calm: dict[str, Lease] = field(default_factory=dict)
+    may_recall: bool = False
+    recalled: dict[str, Reason] = field(default_factory=dict)
 
 
 def renewable(state: State, now: float, notice_s: float) -> dict[str, Lease]:
@@ -96,6 +100,15 @@ def kept(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
     return total(gpus for lease in staying for gpus in (lease.held, lease.pending))
 
 
+def kept_until_s(app: App, leases: Mapping[str, Lease]) -> float:
+    """When the first of the leases ends that it keeps whatever a round decides."""
+    until_s = math.inf
+    for lease in app.leases.values():
+        if lease.expires_s < until_s and not lease.final and lease.id not in leases:
+            until_s = lease.expires_s
+    return until_s
+
+
 def short(app: App, leases: Mapping[str, Lease] | None = None) -> bool:
     """Whether an app wants more GPUs than it holds or awaits, some leases not counted."""
     wants = app.report.wants
@@ -134,6 +147,7 @@ def view_of(
             kept=kept(state, app, leases),
             expiring=expiring(state, app, leases),
             attained_gpu_s=app.attained_gpu_s,
+            kept_until_s=kept_until_s(app, leases),
         )
     return RoundView(now, round_.id, state.cluster, pool, apps, lease_s, memory)
 
@@ -165,12 +179,14 @@ def apply(
     config: ArbiterConfig,
     *,
     preempts: bool = False,
+    recalled: Container[str] = (),
 ) -> None:
     """Carry a decision out: renew, grant, and give notice.
 
     All leases of one round end together (as far as payments in time allow), counted from the
     moment at which the GPUs that change hands are due. A policy that preempts looks at all leases
-    in every round: those that it confirms go on as they are while half of them is left.
+    in every round: those that it confirms go on as they are while half of them is left. Leases
+    that were recalled, too, end with the notice.
     """
     confirmed: set[str] = set()
     if preempts:
@@ -179,7 +195,9 @@ def apply(
     for lease in leases.values():
         # However long the answers took, those that lose GPUs have the whole notice.
         noticed_s = now + config.notice_s
-        lease.expires_s = noticed_s if preempts else max(lease.expires_s, noticed_s)
+        if not preempts and lease.id not in recalled:
+            noticed_s = max(noticed_s, lease.expires_s)
+        lease.expires_s = noticed_s
     base_s = max([now, *(lease.expires_s for lease in leases.values())])
     for name, award in sorted(outcome.awards.items()):
         if award.gpus and name in state.apps and name not in confirmed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -22,6 +23,7 @@ NOT_VARIED = frozenset({"seed", "timeout_s", "restart_s"})
 TRIED: Mapping[str, tuple[Plain, ...]] = {
     "fairness_knob": ("4/5",),
     "min_bidders": (3,),
+    "recall_factor": (1.0, 2.0, math.inf),
 }
 
 
@@ -48,7 +50,11 @@ def _others(name: str, default: Any, hint: Any) -> Iterator[Plain]:
         yield from (value for value in get_args(hint) if value != default)
     elif isinstance(default, int | float | Fraction):
         tried = TRIED.get(name, (default / 2, default * 2) if isinstance(default, float) else ())
-        yield from (value for value in tried if Fraction(str(value)) != Fraction(str(default)))
+        yield from (value for value in tried if _number(value) != _number(default))
+
+
+def _number(value: Plain | Fraction) -> Fraction | float:
+    return math.inf if value == math.inf else Fraction(str(value))
 
 
 def _runs(workload: str) -> Any:

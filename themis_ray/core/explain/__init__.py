@@ -26,6 +26,7 @@ from themis_ray.core.explain.leases import (
     LeaseEnded,
     NotHeld,
     NotPreemptible,
+    Recalled,
     Waiting,
 )
 from themis_ray.core.explain.reason import (
@@ -59,6 +60,7 @@ __all__ = [
     "Outranked",
     "QueueBlocked",
     "Reason",
+    "Recalled",
     "Satisfied",
     "TrialGrows",
     "TrialKeepsSize",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from themis_ray.core.cluster import NOTHING, Allocation
-from themis_ray.core.explain.reason import Reason
+from themis_ray.core.explain.reason import Reason, number
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,30 @@ class LeaseEnded(Reason):
     @property
     def remedy(self) -> str:
         return "its trials go on from their checkpoints when the app wins GPUs again"
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled(Reason):
+    """GPUs were put up before the lease on them ended, and others won them."""
+
+    gpus: Allocation
+    urgent: str
+    r_urgent: float
+    r: float
+
+    def __str__(self) -> str:
+        return (
+            f"lost {self.gpus} before the lease ended: {self.urgent} would have ended at "
+            f"r = {number(self.r_urgent)} by waiting for it, this app ends at {number(self.r)} "
+            "without them for a while"
+        )
+
+    @property
+    def remedy(self) -> str:
+        return (
+            "its trials go on from their checkpoints when the app wins GPUs again; the policy's "
+            "option recall_factor says from which r on leases are recalled"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ The live arbiter and the simulator use the same policies.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ class AppView:
         kept: GPUs that it keeps whatever the round decides (pending ones included).
         expiring: GPUs of the pool that it holds now.
         attained_gpu_s: GPU-seconds it was entitled to so far.
+        kept_until_s: When the first of the leases on what it keeps ends; infinite without any.
     """
 
     id: str
@@ -42,6 +44,7 @@ class AppView:
     kept: Allocation
     expiring: Allocation
     attained_gpu_s: float
+    kept_until_s: float = math.inf
 
     @property
     def needs(self) -> int:
@@ -102,6 +105,19 @@ class Outcome:
     memory: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """GPUs that are put up before the lease on them ends.
+
+    Attributes:
+        gpus: The GPUs, all of one app.
+        reason: Why, as that app is told when it loses them.
+    """
+
+    gpus: Allocation
+    reason: Reason
+
+
 class Policy(ABC):
     """Decides rounds.
 
@@ -118,6 +134,8 @@ class Policy(ABC):
             them, and what these get does not hang on it. Only with ``renews``.
         remembers_spared: Whether what it remembers comes from all apps of the view, also those
             whose leases are renewed without a question.
+        recalls: Whether it is asked, when somebody has come to want more GPUs than there are,
+            what to put up before its lease ends. Only with ``wants_bids``.
     """
 
     name: ClassVar[str]
@@ -127,10 +145,22 @@ class Policy(ABC):
     renews: ClassVar[bool] = False
     spares: ClassVar[bool] = False
     remembers_spared: ClassVar[bool] = False
+    recalls: ClassVar[bool] = False
 
     def bidders(self, view: RoundView) -> tuple[str, ...]:
         """The apps to be offered the pool; only called when ``wants_bids``."""
         return tuple(a.id for a in view.apps.values() if a.answered and a.needs)
+
+    def recall(self, view: RoundView) -> Mapping[str, Recall]:
+        """What to put up before its lease ends; only called when ``recalls``.
+
+        Args:
+            view: The round, with what there is to be had without; all apps have been asked.
+
+        Returns:
+            GPUs that apps keep otherwise, by app.
+        """
+        return {}
 
     @abstractmethod
     def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:

@@ -118,11 +118,12 @@ def takers_of(view: RoundView) -> list[Taker]:
         if stays or expiring.size != app.expiring.size:
             app = replace(app, kept=app.kept + stays, expiring=expiring)
         if app.needs:
-            out.extend(taker for taker in _of_app(app, view) if taker.most)
+            out.extend(taker for taker in takers_of_app(app, view) if taker.most)
     return out
 
 
-def _of_app(app: AppView, view: RoundView) -> list[Taker]:
+def takers_of_app(app: AppView, view: RoundView) -> list[Taker]:
+    """The jobs of an app, those included that can use no more than they have."""
     jobs = tuple(app.report.jobs) or unlisted(app, view)
     if not app.kept and not app.expiring:
         return [Taker(app, job, i) for i, job in enumerate(jobs)]

@@ -17,6 +17,8 @@ r above that of plain fair share. This preset keeps its auction and changes what
 5. *Payments in lease time*: whole gangs stay whole.
 6. *What is left is placed*, apps that are due first choosing first, and not given out at random;
    then the round is placed anew, so that jobs that run stay where they are.
+7. *Leases are recalled* for a job whose r would be a multiple of the holder's by waiting for their
+   end, see :mod:`themis_ray.core.policies.recalling`.
 
 What each of these is worth, ``themis reproduce ablation-w1 ablation-w2`` tells.
 """
@@ -26,7 +28,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
 
@@ -40,7 +42,7 @@ from themis_ray.core.policies.auctioning import (
     with_leftovers,
     worst_off,
 )
-from themis_ray.core.policies.base import AppView, Outcome, Policy, RoundView
+from themis_ray.core.policies.base import AppView, Outcome, Policy, Recall, RoundView
 from themis_ray.core.policies.fair_clock import (
     FairClock,
     Forecast,
@@ -50,6 +52,7 @@ from themis_ray.core.policies.fair_clock import (
     phases_or,
 )
 from themis_ray.core.policies.fair_share import fair_share
+from themis_ray.core.policies.recalling import recalls, standings
 from themis_ray.core.policies.remaining import Remaining, remaining
 from themis_ray.core.policies.replacing import placed_anew
 from themis_ray.core.policies.takers import Taker, takers_of
@@ -75,6 +78,8 @@ class Themis(Policy):
         payment: How the hidden payment is taken, in lease time or in GPUs.
         leftover: Who gets what the auction leaves: ``placed`` or ``random``.
         anew: Place all awards of a round anew, jobs that run staying where they are.
+        recall_factor: A lease is recalled for a job whose app, were it to wait, would end with an r
+            so many times 1, and so many times the holder's; ``inf`` for never.
         seed: Seeds what is random, together with the round's number.
         timeout_s: The bid timeout, for the reasons given.
     """
@@ -87,6 +92,7 @@ class Themis(Policy):
     payment: Payment = "time"
     leftover: LeftoverMode = "placed"
     anew: bool = True
+    recall_factor: float = 1.25
     seed: int = 0
     timeout_s: float = 5.0
 
@@ -97,10 +103,13 @@ class Themis(Policy):
     renews: ClassVar[bool] = True
     spares: ClassVar[bool] = True
     remembers_spared: ClassVar[bool] = True
+    recalls: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.anew:  # gangs may be given other GPUs in any round
             object.__setattr__(self, "renews", False)
+        if self.recall_factor == math.inf:
+            object.__setattr__(self, "recalls", False)
         check_filter(self.fairness_knob, self.min_bidders)
         if self.ideal not in ("clock", "told"):
             raise ConfigError(f"ideal {self.ideal!r}; use 'clock' or 'told'")
@@ -108,10 +117,21 @@ class Themis(Policy):
             raise ConfigError(f"horizon {self.horizon}; use a number of leases above 0")
         if not self.restart_s >= 0:
             raise ConfigError(f"restart_s {self.restart_s}; use 0 or more seconds")
+        if not self.recall_factor >= 1:
+            raise ConfigError(f"recall_factor {self.recall_factor}; use 1 or more, inf for never")
 
     def bidders(self, view: RoundView) -> tuple[str, ...]:
         """All apps that can use GPUs, unless the fairness knob filters them."""
         return worst_off(view, self.fairness_knob, self.min_bidders)
+
+    def recall(self, view: RoundView) -> Mapping[str, Recall]:
+        """What is taken back at once for jobs that cannot wait for leases to end."""
+        fair = self._fair(view, fair_clock(view) if self.ideal == "clock" else None)
+        work = {
+            name: replace(_life(app, view), done_gpu_s=app.attained_gpu_s).left
+            for name, app in view.apps.items()
+        }
+        return recalls(view, standings(view, fair, work), self.recall_factor, self.restart_s)
 
     def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:
         """Hold the auction among bundles valued by urgency and place what is left over."""
@@ -147,11 +167,7 @@ class Themis(Policy):
             Tables by app, whose V is 1 without any GPU; jobs by app, the apps in the order in
             which they are due, those that did not bid at the end.
         """
-        fair: Mapping[str, Forecast]
-        if clock is None:
-            fair = {app: told(view.apps[app], view) for app in bids}
-        else:
-            fair = forecasts(clock, view.cluster.gpus)
+        fair = self._fair(view, clock)
         left = {
             app: remaining(table, view.apps[app], view, self.restart_s, fair[app])
             for app, table in bids.items()
@@ -164,6 +180,12 @@ class Themis(Policy):
             values[app] = valued(bids[app], left[app], some, view)
             jobs[app] = [claim.taker for claim in some]
         return values, jobs | takers
+
+    def _fair(self, view: RoundView, clock: FairClock | None) -> Mapping[str, Forecast]:
+        """When each app would be done with its fair share."""
+        if clock is None:
+            return {name: told(app, view) for name, app in view.apps.items()}
+        return forecasts(clock, view.cluster.gpus)
 
     def _claims(
         self,

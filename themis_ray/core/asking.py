@@ -1,0 +1,62 @@
+"""What a round asks of the AGENTs: reports first, then bids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from themis_ray.core import rounds
+from themis_ray.core.app import App
+from themis_ray.core.commands import RequestReport, SendOffer
+from themis_ray.core.policies.base import RoundView
+from themis_ray.core.rounds import Round
+from themis_ray.core.state import State
+
+
+def request_reports(state: State, current: Round, apps: Iterable[App], now: float) -> None:
+    """Ask some apps how they stand with what they keep in this round.
+
+    Args:
+        state: The books.
+        current: The round.
+        apps: Whom to ask.
+        now: The time.
+    """
+    for app in apps:
+        state.commands.append(
+            RequestReport(
+                app.id,
+                current.id,
+                rounds.kept(state, app, current.leases),
+                state.n_avg(app, now),
+                state.cluster.gpus,
+            )
+        )
+
+
+def send_offers(state: State, current: Round, view: RoundView) -> None:
+    """Offer the pool to those whom the policy wants to bid.
+
+    Args:
+        state: The books.
+        current: The round.
+        view: The round as the policy sees it.
+    """
+    racks_of = state.cluster.racks
+    of_pool = {machine: racks_of[machine] for machine in view.pool}
+    for name in current.asked:
+        app = view.apps[name]
+        besides = {m: racks_of[m] for m in app.kept if m in racks_of and m not in of_pool}
+        state.commands.append(
+            SendOffer(
+                name,
+                current.id,
+                view.pool,
+                app.kept,
+                app.expiring,
+                {**of_pool, **besides} if besides else of_pool,
+                app.n_avg,
+                state.cluster.gpus,
+                view.lease_s,
+                state.measured_of(state.apps[name]),
+            )
+        )
