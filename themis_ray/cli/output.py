@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +61,51 @@ def write_file(option: str, file: str | Path, text: str) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InvalidInputError(f"{option}: {file}: {reason}; name another file") from error
+
+
+def print_table(
+    title: str, headings: Sequence[str], rows: Mapping[str, Sequence[str]], first: str
+) -> None:
+    """Print rows of figures, none of them cut short.
+
+    On a terminal that is too narrow, the columns go to several tables below each other; what is
+    sent to a file or on to another program is as wide as it has to be.
+
+    Args:
+        title: Above the table.
+        headings: Of the columns after the first.
+        rows: The texts of each row, by the text in its first column.
+        first: The heading of the first column.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    widths = [
+        max(len(heading), *(len(row[i]) for row in rows.values()), 0)
+        for i, heading in enumerate(headings)
+    ]
+    border = 3  # of each column, and 1 more at the end
+    of_first = max(map(len, (first, *rows))) + border + 1
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = max(console.width, of_first + sum(widths) + border * len(widths))
+    for part in _parts([width + border for width in widths], console.width - of_first):
+        table = Table(title=title)
+        table.add_column(first, no_wrap=True)
+        for i in part:
+            table.add_column(headings[i], justify="right", no_wrap=True)
+        for name, cells in rows.items():
+            table.add_row(name, *(cells[i] for i in part))
+        console.print(table)
+        title = ""
+
+
+def _parts(widths: Sequence[int], room: int) -> Iterator[range]:
+    """Columns that fit beside each other, at least one at a time."""
+    begin, used = 0, 0
+    for i, width in enumerate(widths):
+        if i > begin and used + width > room:
+            yield range(begin, i)
+            begin, used = i, 0
+        used += width
+    yield range(begin, len(widths))

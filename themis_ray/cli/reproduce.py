@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from themis_ray.cli.options import JsonOption
-from themis_ray.cli.output import print_json
+from themis_ray.cli.output import print_json, print_table
 from themis_ray.errors import InvalidInputError
 from themis_ray.reproduce.cache import Cache, default_folder
 from themis_ray.reproduce.evaluate import Result, evaluate, runs_of
@@ -214,22 +214,18 @@ def _document(study: Study) -> dict[str, Any]:
 
 def _print(study: Study, *, tables: bool) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
     for result in study.results:
         if tables:
-            table = Table(title=result.figure.title)
-            table.add_column(result.figure.unit, no_wrap=True)
-            for column in result.columns:
-                table.add_column(column, justify="right")
-            for row, cells in result.cells.items():
-                texts = (
+            texts = {
+                row: [
                     cell_text(cells[column], result.figure.digits) if column in cells else ""
                     for column in result.columns
-                )
-                table.add_row(row, *texts)
-            console.print(table)
+                ]
+                for row, cells in result.cells.items()
+            }
+            print_table(result.figure.title, result.columns, texts, first=result.figure.unit)
         else:
             console.print(result.figure.title, style="bold")
         for claim in result.claims:
