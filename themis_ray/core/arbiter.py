@@ -17,10 +17,10 @@ from typing import Any
 from themis_ray.core import events as ev
 from themis_ray.core import rounds
 from themis_ray.core.app import App
-from themis_ray.core.asking import request_reports, send_offers
+from themis_ray.core.asking import begin, send_offers, widen
 from themis_ray.core.bids import check_against_offer, within
 from themis_ray.core.calm import all_served, calm_leases, enough, nothing_else, with_renewals
-from themis_ray.core.cluster import NOTHING, Allocation, Cluster, total
+from themis_ray.core.cluster import NOTHING, Allocation, Cluster
 from themis_ray.core.commands import Command, Decided
 from themis_ray.core.explain import AppGone, Reason, Waiting
 from themis_ray.core.group_events import GROUP_EVENTS, adopt
@@ -287,40 +287,27 @@ class Arbiter:
         may_recall: bool = False,
     ) -> None:
         """Begin a round with the reports of those for whom something is at stake."""
-        state = self.state
         everybody = self._ask_all or may_recall
-        asked = [app for app in state.apps.values() if everybody or rounds.at_stake(app, soon)]
         self._ask_all = False
-        spared = frozenset(state.apps.keys() - {app.id for app in asked})
         self.rounds += 1
+        deadline_s = now + self.config.report_timeout_s
         self.round = Round(
             self.rounds,
             Phase.REPORTING,
             pool,
             soon,
-            waiting={app.id for app in asked},
-            deadline_s=now + self.config.report_timeout_s,
-            answered=set(spared),
-            spared=spared,
+            set(),
+            deadline_s,
             calm=calm,
             may_recall=may_recall,
         )
-        request_reports(state, self.round, asked, now)
+        begin(self.state, self.round, now, everybody=everybody)
 
     def _widen(self, now: float) -> None:
         """GPUs are scarcer than they seemed: put up the leases that were set apart, too."""
-        current, state = self.round, self.state
-        assert current is not None
-        apps = {lease.app for lease in current.calm.values()}
-        current.leases = {**current.leases, **current.calm}
-        current.pool = current.pool + total(lease.held for lease in current.calm.values())
-        current.calm = {}
-        current.phase, current.bids, current.asked = Phase.REPORTING, {}, ()
-        current.answered -= apps
-        current.spared -= apps
-        current.waiting |= apps
-        current.deadline_s = now + self.config.report_timeout_s
-        request_reports(state, current, [state.apps[app] for app in sorted(apps)], now)
+        assert self.round is not None
+        self.round.deadline_s = now + self.config.report_timeout_s
+        widen(self.state, self.round, now)
 
     def _offer(self, now: float) -> bool:
         current, state = self.round, self.state

@@ -6,21 +6,51 @@ from collections.abc import Iterable
 
 from themis_ray.core import rounds
 from themis_ray.core.app import App
+from themis_ray.core.cluster import total
 from themis_ray.core.commands import RequestReport, SendOffer
 from themis_ray.core.policies.base import RoundView
-from themis_ray.core.rounds import Round
+from themis_ray.core.rounds import Phase, Round
 from themis_ray.core.state import State
 
 
-def request_reports(state: State, current: Round, apps: Iterable[App], now: float) -> None:
-    """Ask some apps how they stand with what they keep in this round.
+def begin(state: State, current: Round, now: float, *, everybody: bool) -> None:
+    """Ask for the reports with which a round begins.
 
     Args:
         state: The books.
         current: The round.
-        apps: Whom to ask.
+        now: The time.
+        everybody: Ask also those for whom nothing is at stake.
+    """
+    leases = current.leases
+    asked = [app for app in state.apps.values() if everybody or rounds.at_stake(app, leases)]
+    current.waiting = {app.id for app in asked}
+    current.spared = frozenset(state.apps.keys() - current.waiting)
+    current.answered = set(current.spared)
+    _request_reports(state, current, asked, now)
+
+
+def widen(state: State, current: Round, now: float) -> None:
+    """Put up the leases that were set apart, too, and ask their apps for reports.
+
+    Args:
+        state: The books.
+        current: The round; it goes back to reporting.
         now: The time.
     """
+    apps = {lease.app for lease in current.calm.values()}
+    current.leases = {**current.leases, **current.calm}
+    current.pool = current.pool + total(lease.held for lease in current.calm.values())
+    current.calm = {}
+    current.phase, current.bids, current.asked = Phase.REPORTING, {}, ()
+    current.answered -= apps
+    current.spared -= apps
+    current.waiting |= apps
+    _request_reports(state, current, [state.apps[app] for app in sorted(apps)], now)
+
+
+def _request_reports(state: State, current: Round, apps: Iterable[App], now: float) -> None:
+    """Ask some apps how they stand with what they keep in this round."""
     for app in apps:
         state.commands.append(
             RequestReport(

@@ -8,6 +8,10 @@ leases that end next; where that r is greater by :attr:`~themis_ray.core.policie
 recalled. A recall costs the holder a restart at both ends, which its forecast contains; so jobs
 that are long against a lease hardly ever recall any, and who has just started is not sent away
 for one that is as short.
+
+What is recalled is put up, not given away: the auction may leave it with its holder. Where all jobs
+are short against a lease, giving it away has them send each other off again and again (on Tiresias'
+60 jobs, max r rose from 3.1 to 9.7 and GPU time by a third).
 """
 
 from __future__ import annotations
