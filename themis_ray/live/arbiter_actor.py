@@ -196,12 +196,10 @@ class ArbiterActor:
         driver, core = self._driver, self._driver.core
         machines = core.state.cluster.machines
         largest = max((m.gpus for m in machines), default=0)
-        # GPUs that others use, or a group that is just going, come back.
-        gpus = core.state.cluster.gpus + driver.watch.foreign_in_all()
-        if request.report.gang > gpus > 0:
+        if request.report.gang > core.state.cluster.gpus > 0:
             raise ConfigError(
                 f"app {request.app!r} needs {request.report.gang} {driver.watch.unit}s for a "
-                f"trial, but the cluster has {gpus}; lower min_gpus_per_trial"
+                f"trial, but the cluster has {core.state.cluster.gpus}; lower min_gpus_per_trial"
             )
         timer = self._lost.pop(request.app, None)
         if timer is not None:

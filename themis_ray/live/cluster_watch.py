@@ -118,10 +118,6 @@ class ClusterWatch:
         """Leasable units of a machine that other Ray jobs hold."""
         return math.ceil(self._foreign.get(machine, {}).get(self.unit, 0.0) - 1e-6)
 
-    def foreign_in_all(self) -> int:
-        """GPUs of all machines that others use."""
-        return sum(map(self.foreign, self._foreign))
-
     def need(self) -> dict[str, float]:
         """The most that one unit takes, over all apps."""
         need: dict[str, float] = {self.unit: 1.0}

@@ -73,7 +73,9 @@ class LiveDriver:
         self._bundles: dict[str, dict[str, float]] = {}
         # Groups of an earlier arbiter, until their AGENTs have claimed them.
         self.left_over: list[placement.GroupInfo] = []
-        # Nodes on which a group of ours was being made or removed at the last look.
+        # Nodes on which a group of ours has come or gone since the last look.
+        self._moved: set[str] = set()
+        # Those on which one was being made or removed, or had come or gone, at the last look.
         self._settling: set[str] = set()
         self._closed = False
 
@@ -256,6 +258,7 @@ class LiveDriver:
         if self._state(command.group) is GroupState.ENDING:
             return  # its removal is under way and will report it gone
         if ready:
+            self._moved.update(command.allocation)
             self.handle(ev.GroupReady(command.group))
             future = self._ready.pop(command.group, None)
             if future is not None and not future.done():
@@ -283,6 +286,9 @@ class LiveDriver:
         self._forget(group)
 
     def _forget(self, group: str) -> None:
+        known = self.core.state.groups.get(group)
+        if known is not None:
+            self._moved.update(known.allocation)
         self.placement_groups.pop(group, None)
         self._bundles.pop(group, None)
 
@@ -335,6 +341,8 @@ class LiveDriver:
         self.node_ids = {node.machine: node.id for node in nodes}
         groups = self.core.state.groups.values()
         moving = {n for g in groups if g.state is not GroupState.LIVE for n in g.allocation}
+        moving |= self._moved
+        self._moved = set()
         leased: dict[str, int] = {}
         for app in self.core.state.apps:
             for node, count in self.core.state.ledger.entitled(app).items():
