@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from ray import tune
 
 import themis_ray
 from tests.rival import Rival
+from tests.tune.trainables import endless_epochs
 from themis_ray import ThemisScheduler
 from themis_ray.errors import ConfigError
 from themis_ray.lease import _ask
@@ -26,24 +26,6 @@ pytestmark = [
 ]
 
 CALLS = 10_000
-
-
-def endless_epochs(config: dict[str, Any]) -> None:
-    """Its first epoch ends only with a notice; in the next lease it is done at once."""
-    start = tune.get_checkpoint()
-    if start is not None:
-        with start.as_directory() as folder:
-            tune.report({"resumed_with": (Path(folder) / "state").read_text()})
-        return
-    lease = themis_ray.current_lease()
-    assert lease is not None
-    before = lease.should_checkpoint()
-    while not lease.should_checkpoint():
-        time.sleep(0.02)
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "state").write_text(f"saved in time, {before} before")
-        report = {"left_s": lease.seconds_left}
-        tune.report(report, checkpoint=tune.Checkpoint.from_directory(folder))
 
 
 def price_of_a_look(config: dict[str, Any]) -> None:
@@ -105,7 +87,8 @@ def run(trainable: Any, folder: Path, app: str, **options: Any) -> Any:
 def test_a_loop_with_endless_epochs_saves_when_notice_is_given(
     arbiter: Start, tmp_path: Path
 ) -> None:
-    arbiter(lease_s=8, notice_s=4, grace_s=20, min_bidders=1)
+    # Notice comes long after the trial's process has started, which takes some 4 s of its lease.
+    arbiter(lease_s=15, notice_s=2, grace_s=20, min_bidders=1)
     rival = Rival("taker")
     takes = TakesAll(rival)
     last = run(endless_epochs, tmp_path, "epochs", callbacks=[takes])

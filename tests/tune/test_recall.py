@@ -10,7 +10,7 @@ import pytest
 from ray import tune
 
 from tests.rival import Rival
-from tests.tune.test_current_lease import endless_epochs
+from tests.tune.trainables import endless_epochs
 from themis_ray import ThemisScheduler
 from themis_ray.live import client
 

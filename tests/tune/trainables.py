@@ -9,6 +9,8 @@ from typing import Any
 
 from ray import tune
 
+import themis_ray
+
 
 class Counting(tune.Trainable):
     """Reports ``index * step``; saves its step."""
@@ -56,3 +58,21 @@ def counting_function(config: dict[str, Any]) -> None:
                 {"score": float(config["index"] * step), "steps": step},
                 checkpoint=tune.Checkpoint.from_directory(folder),
             )
+
+
+def endless_epochs(config: dict[str, Any]) -> None:
+    """Its first epoch ends only with a notice; in the next lease it is done at once."""
+    start = tune.get_checkpoint()
+    if start is not None:
+        with start.as_directory() as folder:
+            tune.report({"resumed_with": (Path(folder) / "state").read_text()})
+        return
+    lease = themis_ray.current_lease()
+    assert lease is not None
+    before = lease.should_checkpoint()
+    while not lease.should_checkpoint():
+        time.sleep(0.02)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "state").write_text(f"saved in time, {before} before")
+        report = {"left_s": lease.seconds_left}
+        tune.report(report, checkpoint=tune.Checkpoint.from_directory(folder))

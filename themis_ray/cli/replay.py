@@ -12,7 +12,7 @@ import typer
 
 from themis_ray.cli.durations import seconds
 from themis_ray.cli.options import JournalArgument, JsonOption, JudgeOption, one_of
-from themis_ray.cli.output import number, print_json, write_file
+from themis_ray.cli.output import number, print_json, print_table, write_file
 from themis_ray.cli.simulate import print_figures
 from themis_ray.core.journal import Header, options_of
 from themis_ray.core.policies import POLICIES, Policy
@@ -293,26 +293,20 @@ def _print_apps(
     rows: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """JCT and r of each app, live and simulated."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="completion time in seconds, and r")
-    table.add_column("app")
-    for name in ("live", "as it reported", *rows):
-        table.add_column(name, justify="right")
+    table = {}
     reported = {app.id: app.r for app in history.apps}
     happened = {app["id"]: app for app in (live or {}).get("apps", ())}
     simulated = {name: {a["id"]: a for a in rows[name]["apps"]} for name in rows}
     shown = what_if.study.trace.apps[:MOST_APPS_SHOWN]
     for app in shown:
         was, told = happened.get(app.id), reported[app.id]
-        table.add_row(
-            app.id,
+        table[app.id] = [
             "not finished" if was is None else _time_and_r(was),
             "" if told is None else f"r {number(told, 2)}",
             *(_time_and_r(simulated[name][app.id]) for name in rows),
-        )
-    Console().print(table)
+        ]
+    headings = ["live", "as it reported", *rows]
+    print_table("completion time in seconds, and r", headings, table, first="app")
     left = len(what_if.study.trace.apps) - len(shown)
     if left:
         typer.echo(f"and {left} more apps: --json lists them all")

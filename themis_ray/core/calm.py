@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from themis_ray.core import rounds
 from themis_ray.core.app import App
-from themis_ray.core.cluster import Allocation, Level, total
+from themis_ray.core.cluster import Allocation, total
 from themis_ray.core.leases import Lease
 from themis_ray.core.policies.base import Award, Outcome, Policy, RoundView
 from themis_ray.core.state import State
@@ -70,12 +70,7 @@ def calm_leases(
 def _spread(state: State, app: App) -> bool:
     """Whether the GPUs of an app lie further apart than so many have to in this cluster."""
     gpus = total(lease.held for lease in app.leases.values())
-    if len(gpus) == 1:
-        return False
-    on_machine, in_rack = state.cluster.largest
-    if gpus.size <= on_machine:
-        return True
-    return gpus.size <= in_rack and state.cluster.level(gpus) > Level.RACK
+    return len(gpus) > 1 and state.cluster.level(gpus) > state.cluster.nearest_level(gpus.size)
 
 
 def nothing_else(state: State, leases: Mapping[str, Lease], calm: Mapping[str, Lease]) -> bool:

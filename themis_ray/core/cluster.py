@@ -269,6 +269,16 @@ class Cluster:
         machine_gpus = max((machine.gpus for machine in self.machines), default=0)
         return machine_gpus, max(by_rack.values(), default=0)
 
+    def nearest_level(self, gpus: int) -> Level:
+        """The level at which so many GPUs lie when they are as near together as can be.
+
+        One machine is one level here, whatever its slots.
+        """
+        on_machine, in_rack = self.largest
+        if gpus <= on_machine:
+            return Level.MACHINE
+        return Level.RACK if gpus <= in_rack else Level.CLUSTER
+
     @cached_property
     def racks(self) -> Mapping[str, str]:
         """The rack of each machine."""

@@ -68,12 +68,7 @@ class Taker:
         """Its speed on a number of GPUs as well placed as this cluster allows, serial = 1."""
         if gpus <= 1:
             return float(gpus)
-        on_machine, in_rack = view.cluster.largest
-        if on_machine >= gpus:
-            level = Level.MACHINE
-        else:
-            level = Level.RACK if in_rack >= gpus else Level.CLUSTER
-        return gpus / slowdown(self.job, level)
+        return gpus / slowdown(self.job, view.cluster.nearest_level(gpus))
 
 
 def slowdown(job: JobReport, level: Level) -> float:
