@@ -19,7 +19,14 @@ from themis_ray.core import rounds
 from themis_ray.core.app import App
 from themis_ray.core.asking import begin, send_offers, widen
 from themis_ray.core.bids import check_against_offer, within
-from themis_ray.core.calm import all_served, calm_leases, enough, nothing_else, with_renewals
+from themis_ray.core.calm import (
+    all_served,
+    calm_leases,
+    due_again,
+    enough,
+    nothing_else,
+    with_renewals,
+)
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster
 from themis_ray.core.commands import Command, Decided
 from themis_ray.core.explain import AppGone, Reason, Waiting
@@ -161,6 +168,7 @@ class Arbiter:
             app.report = replace(event.report, r=app.report.r)
         else:
             app.report = event.report
+        self.state.restless.look_at(app)
         if current is not None and event.round_id == current.id:
             current.answered.add(event.app)
             if current.phase is Phase.REPORTING:
@@ -254,7 +262,7 @@ class Arbiter:
         # Apps that have all of the cluster that they know of may want more of one that has grown.
         news = self._ask_all and bool(state.apps)
         if self.policy.preempts:
-            if not soon and not news and not any(map(rounds.short, state.apps.values())):
+            if not soon and not news and not any(map(rounds.short, state.restless.apps.values())):
                 return False  # all have what they want, and no lease is near its end
             soon = rounds.renewable(state, now, math.inf)
         rounds.renew_pinned(state, soon, now, config, everything=self.policy.keeps)
@@ -262,12 +270,12 @@ class Arbiter:
             return False  # all that was near its end has been renewed, and nothing has changed
         pool = rounds.put_up(state, soon)
         if may_recall and state.cluster.gpus and shortage(state, soon) > pool.size:
-            self._ask(pool, soon, {}, now, may_recall=True)
+            self._ask(pool, soon, None, now, may_recall=True)
             return True
-        if not pool or not (news or any(rounds.short(app, soon) for app in state.apps.values())):
+        if not pool or not (news or rounds.wanted(state, soon)):
             rounds.give_notice(state, soon, now)
             return False
-        calm: dict[str, Lease] = {}
+        calm: dict[str, Lease] | None = None
         # What a policy remembers may be of those set apart.
         if not news and (not self._memory or self.policy.remembers_spared):
             calm = calm_leases(state, self.policy, soon, state.unclaimed().size)
@@ -281,7 +289,7 @@ class Arbiter:
         self,
         pool: Allocation,
         soon: dict[str, Lease],
-        calm: dict[str, Lease],
+        calm: dict[str, Lease] | None,
         now: float,
         *,
         may_recall: bool = False,
@@ -298,7 +306,8 @@ class Arbiter:
             soon,
             set(),
             deadline_s,
-            calm=calm,
+            calm=calm or {},
+            apart=calm is not None and self.policy.spares and not self.policy.remembers_spared,
             may_recall=may_recall,
         )
         begin(self.state, self.round, now, everybody=everybody)
@@ -336,7 +345,7 @@ class Arbiter:
         """Whether leases were set apart that the policy has to decide on after all."""
         current = self.round
         assert current is not None
-        return bool(current.calm) and not (
+        return (bool(current.calm) or current.apart) and not (
             self.policy.spares and enough(self.state, view, current.calm)
         )
 
@@ -357,7 +366,6 @@ class Arbiter:
         assert current is not None
         if current.calm and nothing_else(self.state, current.leases, current.calm):
             self.round = None
-            self.state.touch_all(now)
             self._decided(current, Outcome(), now)
             return
         view = self._view(now)
@@ -382,9 +390,10 @@ class Arbiter:
     def _decided(self, current: Round, outcome: Outcome, now: float) -> None:
         """Carry out what the policy decided on, and renew the leases that were set apart."""
         leases = current.leases
-        if current.calm:
-            outcome = with_renewals(self.state, outcome, current.calm.values())
-            leases = {**leases, **current.calm}
+        again = due_again(self.state, self.policy, current.calm, now, self.config.lease_s)
+        if again:
+            outcome = with_renewals(self.state, outcome, again.values())
+            leases = {**leases, **again}
         if current.recalled:
             outcome = with_reasons(outcome, current)
         rounds.apply(

@@ -23,7 +23,11 @@ def begin(state: State, current: Round, now: float, *, everybody: bool) -> None:
         everybody: Ask also those for whom nothing is at stake.
     """
     leases = current.leases
-    asked = [app for app in state.apps.values() if everybody or rounds.at_stake(app, leases)]
+    if everybody:
+        asked = list(state.apps.values())
+    else:
+        some = state.restless.concerned(leases.values(), state.apps)
+        asked = [app for app in some if rounds.at_stake(app, leases)]
     current.waiting = {app.id for app in asked}
     current.spared = frozenset(state.apps.keys() - current.waiting)
     current.answered = set(current.spared)
@@ -41,7 +45,7 @@ def widen(state: State, current: Round, now: float) -> None:
     apps = {lease.app for lease in current.calm.values()}
     current.leases = {**current.leases, **current.calm}
     current.pool = current.pool + total(lease.held for lease in current.calm.values())
-    current.calm = {}
+    current.calm, current.apart = {}, False
     current.phase, current.bids, current.asked = Phase.REPORTING, {}, ()
     current.answered -= apps
     current.spared -= apps

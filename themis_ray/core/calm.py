@@ -20,23 +20,10 @@ from themis_ray.core.policies.base import Award, Outcome, Policy, RoundView
 from themis_ray.core.state import State
 
 
-def is_calm(app: App) -> bool:
-    """Whether an app has just what it wants, and will say so when it wants something else."""
-    report = app.report
-    if not report.steady or report.pinned.size:
-        return False
-    left = report.wants
-    for lease in app.leases.values():
-        if lease.final or lease.pending.size:
-            return False
-        left -= lease.held.size
-    return left == 0
-
-
 def calm_leases(
     state: State, policy: Policy, leases: Mapping[str, Lease], free: int
-) -> dict[str, Lease]:
-    """Those of the leases that a round may renew as they are; none when GPUs are scarce.
+) -> dict[str, Lease] | None:
+    """Those of the leases that a round may leave as they are; None when GPUs are scarce.
 
     Args:
         state: The books.
@@ -45,26 +32,31 @@ def calm_leases(
         free: How many GPUs it would put up besides.
     """
     if not policy.renews:
-        return {}
-    calm: dict[str, Lease] = {}
-    for app in state.apps.values():
-        mine = app.leases
-        calm_now = mine and is_calm(app) and all(key in leases for key in mine)
-        # In an auction a gang may win GPUs that are nearer together.
-        if calm_now and not (policy.wants_bids and _spread(state, app)):
-            calm.update(mine)
-            continue
+        return None
+    restless = state.restless
+    all_calm = restless.calm
+    calm = {key: lease for key, lease in leases.items() if key in all_calm}
+    if not policy.preempts:  # one that does puts up all that anybody has
+        calm = {k: x for k, x in calm.items() if _may_stay(state, policy, x, leases)}
+    others = [lease for key, lease in leases.items() if key not in calm]
+    free += sum(lease.held.size for lease in others)
+    for app in restless.concerned(others, state.apps):
         needs = app.report.wants
         for lease in app.leases.values():
-            if lease.id in leases:
-                free += lease.held.size
-            elif not lease.final:
+            if not lease.final and lease.id not in leases:
                 needs -= lease.held.size + lease.pending.size
         if needs > 0:
             free -= needs
             if not policy.spares:
-                return {}
-    return calm if free >= 0 else {}
+                return None
+    return calm if free >= 0 else None
+
+
+def _may_stay(state: State, policy: Policy, lease: Lease, leases: Mapping[str, Lease]) -> bool:
+    """Whether all of what a calm app holds is put up, and it cannot win GPUs nearer together."""
+    app = state.apps[lease.app]
+    whole = len(app.leases) == 1 or all(key in leases for key in app.leases)
+    return whole and not (policy.wants_bids and _spread(state, app))
 
 
 def _spread(state: State, app: App) -> bool:
@@ -74,10 +66,10 @@ def _spread(state: State, app: App) -> bool:
 
 
 def nothing_else(state: State, leases: Mapping[str, Lease], calm: Mapping[str, Lease]) -> bool:
-    """Whether a round has nothing to decide besides what it renews as it is."""
+    """Whether a round has nothing to decide besides what it leaves as it is."""
     if leases or not _still_calm(state, calm):
         return False
-    return not any(map(rounds.short, state.apps.values()))
+    return not any(map(rounds.short, state.restless.apps.values()))
 
 
 def enough(state: State, view: RoundView, calm: Mapping[str, Lease]) -> bool:
@@ -95,7 +87,20 @@ def all_served(view: RoundView, outcome: Outcome) -> bool:
 
 
 def _still_calm(state: State, calm: Mapping[str, Lease]) -> bool:
-    return all(is_calm(state.apps[lease.app]) for lease in calm.values())
+    return calm.keys() <= state.restless.calm.keys()
+
+
+def due_again(
+    state: State, policy: Policy, calm: Mapping[str, Lease], now: float, lease_s: float
+) -> dict[str, Lease]:
+    """Of the leases that a round leaves as they are, those that it has to renew for that.
+
+    A policy that preempts looks at all leases in every round: those of which half is left go on.
+    """
+    if not policy.preempts:
+        return dict(calm)
+    apps = {lease.app for lease in calm.values() if lease.expires_s - now < lease_s / 2}
+    return {key: lease for name in apps for key, lease in state.apps[name].leases.items()}
 
 
 def with_renewals(state: State, outcome: Outcome, leases: Iterable[Lease]) -> Outcome:

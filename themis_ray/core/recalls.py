@@ -22,7 +22,7 @@ from themis_ray.core.state import State
 def shortage(state: State, leases: Mapping[str, Lease]) -> int:
     """How many GPUs apps want beyond those that they hold or await, some leases not counted."""
     out = 0
-    for app in state.apps.values():
+    for app in state.restless.concerned(leases.values(), state.apps):
         wants = app.report.wants
         for lease in app.leases.values():
             if not lease.final and lease.id not in leases:

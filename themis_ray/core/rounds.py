@@ -41,7 +41,8 @@ class Round:
         spared: Those that were not asked: they hold nothing of the pool and want nothing of it.
         bids: The bids so far.
         asked: The apps that were made an offer.
-        calm: Leases that it renews as they are, and that are not part of the pool.
+        calm: Leases that it leaves with their holders, and that are not part of the pool.
+        apart: Whether the policy sees only those whom the round concerns: there are GPUs enough.
         may_recall: Whether the policy is to be asked what to put up before its lease ends.
         recalled: Leases put up before their end, and why, as their holders are told.
     """
@@ -57,6 +58,7 @@ class Round:
     bids: dict[str, BidTable] = field(default_factory=dict)
     asked: tuple[str, ...] = ()
     calm: dict[str, Lease] = field(default_factory=dict)
+    apart: bool = False
     may_recall: bool = False
     recalled: dict[str, Reason] = field(default_factory=dict)
 
@@ -118,6 +120,14 @@ def short(app: App, leases: Mapping[str, Lease] | None = None) -> bool:
     return wants > 0
 
 
+def wanted(state: State, leases: Mapping[str, Lease]) -> bool:
+    """Whether somebody wants more GPUs than it holds or awaits, some leases not counted."""
+    restless, apps = state.restless.apps.values(), state.apps
+    return any(short(app, leases) for app in restless) or any(
+        short(apps[lease.app], leases) for lease in leases.values()
+    )
+
+
 def at_stake(app: App, leases: Mapping[str, Lease]) -> bool:
     """Whether a round on some leases can give an app GPUs or take them from it."""
     return any(x in leases for x in app.leases) or short(app)
@@ -133,9 +143,12 @@ def view_of(
     memory: Mapping[str, Any],
 ) -> RoundView:
     """The round as the policy sees it."""
+    some = state.apps
+    if round_.apart:
+        some = {app.id: app for app in state.restless.concerned(leases.values(), some)}
     apps = {}
-    for name in sorted(state.apps):
-        app = state.apps[name]
+    for name in sorted(some):
+        app = some[name]
         state.touch(app, now)
         apps[name] = AppView(
             id=name,

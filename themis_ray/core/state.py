@@ -22,6 +22,7 @@ from themis_ray.core.commands import (
 from themis_ray.core.explain import CapacityLost, Handover, LeaseEnded, NotHeld, Reason
 from themis_ray.core.fairness import Contention
 from themis_ray.core.leases import GROUP_TRANSITIONS, Group, GroupState, Lease, Ledger
+from themis_ray.core.restless import Restless
 from themis_ray.core.slowdown import MeasuredSlowdown, Signature
 from themis_ray.errors import UnknownAppError
 
@@ -50,6 +51,7 @@ class State:
     timers: list[tuple[float, str, str]] = field(default_factory=list)
     # S(G) as apps have measured it, by model; kept when they leave.
     slowdowns: dict[str, dict[Signature, float]] = field(default_factory=dict)
+    restless: Restless = field(default_factory=Restless)
     # When leases end, the next one first, with what is out of date not taken out yet.
     ends: list[tuple[float, int, Lease]] = field(default_factory=list)
     _lease_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -74,11 +76,13 @@ class State:
         app.serial = next(self._app_serials)
         self.apps[app.id] = app
         self.departed.pop(app.id, None)
+        self.restless.look_at(app)
         self.learn(app.report.measured)
 
     def leave(self, name: str, reason: Reason) -> None:
         """An app has left; of those that did long ago nothing is remembered."""
         del self.apps[name]
+        self.restless.forget(name)
         self.departed[name] = reason
         if len(self.departed) > DEPARTED:
             del self.departed[next(iter(self.departed))]
@@ -168,15 +172,12 @@ class State:
             app.attained_gpu_s += held * (now - app.touched_s)
             app.touched_s = now
 
-    def touch_all(self, now: float) -> None:
-        """Bring all apps' attained service up to ``now``."""
-        for app in self.apps.values():
-            self.touch(app, now)
-
     def hold(self, lease: Lease, gpus: Allocation, now: float) -> None:
         """Give a lease GPUs that are free."""
         if gpus:
-            self.touch(self.apps[lease.app], now)
+            app = self.apps[lease.app]
+            self.touch(app, now)
+            self.restless.look_at(app)
             lease.held = lease.held + gpus
             self.ledger.entitle(lease.app, gpus)
 
@@ -191,6 +192,7 @@ class State:
 
     def forget_if_empty(self, lease: Lease) -> None:
         """Drop a lease that neither holds nor awaits anything."""
+        self.restless.look_at(self.apps[lease.app])
         if not lease.pending:
             self.pending.pop(lease.id, None)
             if not lease.held:
@@ -202,6 +204,7 @@ class State:
         lease = Lease(f"L{serial}", app.id, NOTHING, pending, now, expires_s)
         app.leases[lease.id] = lease
         self.pending[lease.id] = lease
+        self.restless.look_at(app)
         heapq.heappush(self.ends, (expires_s, serial, lease))
         return lease
 

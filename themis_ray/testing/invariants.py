@@ -8,6 +8,7 @@ from themis_ray.core.arbiter import Arbiter
 from themis_ray.core.cluster import NOTHING, Allocation
 from themis_ray.core.explain import Reason
 from themis_ray.core.leases import GROUP_TRANSITIONS, GroupState
+from themis_ray.core.restless import is_calm
 from themis_ray.core.state import App, State
 
 LIVING = frozenset(state for state, _ in GROUP_TRANSITIONS)
@@ -75,6 +76,10 @@ def _check_index(state: State) -> None:
             assert group.state is GroupState.ENDING, f"group {key} has outlived its app"
         else:
             assert owner.groups.get(key) is group, f"the app of group {key} does not know it"
+    restless = {name for name, app in state.apps.items() if not is_calm(app)}
+    assert set(state.restless.apps) == restless, f"restless are {restless}"
+    calm = {key for app in state.apps.values() if is_calm(app) for key in app.leases}
+    assert set(state.restless.calm) == calm, f"calm are {calm}"
     waiting = {k for k, g in state.groups.items() if g.state is GroupState.WAITING}
     assert set(state.waiting) == waiting
 
