@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from themis_ray.core import rounds
@@ -43,21 +45,20 @@ def test_what_is_put_up(state: State) -> None:
     assert set(soon) == {"L1"}
     assert rounds.renewable(state, 39.9, CONFIG.notice_s) == {}
     assert rounds.put_up(state, soon) == gpus(m0=4, m1=3)
-    assert rounds.expiring(state, a, soon) == gpus(m0=4)
-    assert rounds.kept(state, a, soon) == gpus(m1=1)
-    assert rounds.kept(state, b, soon) == rounds.expiring(state, b, soon) == NOTHING
+    assert rounds.parted(a, soon)[:2] == (gpus(m1=1), gpus(m0=4))
+    assert rounds.parted(b, soon) == (NOTHING, NOTHING, math.inf)
 
 
 def test_what_is_awaited_is_kept_and_not_put_up_again(state: State) -> None:
     state.new_lease(state.apps["b"], gpus(m0=2, m1=1), 1, 200)
     state.settle(1)
-    assert rounds.kept(state, state.apps["b"], {}) == gpus(m0=2, m1=1)
+    assert rounds.parted(state.apps["b"], {})[0] == gpus(m0=2, m1=1)
     assert rounds.put_up(state, {}) == gpus(m1=2)
 
 
 def test_leases_under_notice_are_neither_kept_nor_put_up(state: State) -> None:
     state.apps["a"].leases["L1"].final = True
-    assert rounds.kept(state, state.apps["a"], {}) == gpus(m1=1)
+    assert rounds.parted(state.apps["a"], {})[0] == gpus(m1=1)
     assert rounds.renewable(state, 45, CONFIG.notice_s) == {}
 
 

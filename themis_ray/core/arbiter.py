@@ -57,6 +57,8 @@ class Arbiter:
         # What the policy noted in the last round, for the next.
         self._memory: Mapping[str, Any] = {}
         self._now = -math.inf
+        # The round as the policy saw it last; None once anything may have changed since.
+        self._seen: RoundView | None = None
         # Since when supply or demand has changed with no round held; None when it has not.
         self._dirty_s: float | None = None
         self._not_before_s = -math.inf
@@ -88,6 +90,8 @@ class Arbiter:
         if now < self._now:
             raise ProtocolError(f"time went back from {self._now} to {now}")
         TRANSITIONS[type(event)](self, event, now)
+        if now > self._now or not isinstance(event, ev.BidReceived):
+            self._seen = None  # bids change nothing else
         self._now = now
         self._advance(now)
         return self.state.flush()
@@ -209,6 +213,7 @@ class Arbiter:
         state = self.state
         while True:
             for name, lease_id in state.due(now):
+                self._seen = None
                 self._time_has_come(name, lease_id, now)
             state.settle(now)
             state.start_waiting()
@@ -298,6 +303,7 @@ class Arbiter:
         everybody = self._ask_all or may_recall
         self._ask_all = False
         self.rounds += 1
+        self._seen = None
         deadline_s = now + self.config.report_timeout_s
         self.round = Round(
             self.rounds,
@@ -316,6 +322,7 @@ class Arbiter:
         """GPUs are scarcer than they seemed: put up the leases that were set apart, too."""
         assert self.round is not None
         self.round.deadline_s = now + self.config.report_timeout_s
+        self._seen = None
         widen(self.state, self.round, now)
 
     def _offer(self, now: float) -> bool:
@@ -331,7 +338,9 @@ class Arbiter:
             put_up_early(state, current, recalls, now, self.config)
             if not current.pool:
                 return True  # all wait for leases to end
-            view = self._view_of(current, now) if recalls else view
+            if recalls:
+                self._seen = None
+                view = self._view_of(current, now)
         current.pool = view.pool
         current.asked = self.policy.bidders(view) if view.pool else ()
         self.round = current
@@ -354,12 +363,14 @@ class Arbiter:
         return self._view_of(self.round, now)
 
     def _view_of(self, current: Round, now: float) -> RoundView:
-        # GPUs that came free in the meantime wait for the next round; those that were lost
-        # since are not given out.
-        pool = current.pool & rounds.put_up(self.state, current.leases)
-        return rounds.view_of(
-            self.state, current.leases, pool, current, now, self.config.lease_s, self._memory
-        )
+        if self._seen is None:
+            # GPUs that came free in the meantime wait for the next round; those that were lost
+            # since are not given out.
+            pool = current.pool & rounds.put_up(self.state, current.leases)
+            self._seen = rounds.view_of(
+                self.state, current.leases, pool, current, now, self.config.lease_s, self._memory
+            )
+        return self._seen
 
     def _close(self, now: float) -> None:
         current = self.round

@@ -60,7 +60,7 @@ def _request_reports(state: State, current: Round, apps: Iterable[App], now: flo
             RequestReport(
                 app.id,
                 current.id,
-                rounds.kept(state, app, current.leases),
+                rounds.parted(app, current.leases)[0],
                 state.n_avg(app, now),
                 state.cluster.gpus,
             )

@@ -82,33 +82,28 @@ def put_up(state: State, leases: Mapping[str, Lease]) -> Allocation:
     return state.unclaimed() + (held & state.cluster.capacity)
 
 
-def expiring(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
-    """GPUs that an app holds under leases that are put up."""
-    if len(app.leases) == 1:  # the usual case
-        lease = next(iter(app.leases.values()))
-        return lease.held if lease.id in leases else NOTHING
-    return total(lease.held for lease in app.leases.values() if lease.id in leases)
+def parted(app: App, leases: Mapping[str, Lease]) -> tuple[Allocation, Allocation, float]:
+    """How a round on some leases parts what an app holds.
 
-
-def kept(state: State, app: App, leases: Mapping[str, Lease]) -> Allocation:
-    """GPUs that an app holds or awaits whatever the round decides."""
+    Returns:
+        What it holds or awaits whatever the round decides; what it holds under the given leases;
+        and when the first lease on what it keeps ends, infinite when it keeps nothing.
+    """
     if not app.leases:
-        return NOTHING
+        return NOTHING, NOTHING, math.inf
+    if len(app.leases) == 1:  # the usual case, and this is asked very often
+        (lease,) = app.leases.values()
+        if lease.id in leases:
+            return NOTHING, lease.held, math.inf
+        if lease.final:
+            return NOTHING, NOTHING, math.inf
+        return lease.held + lease.pending, NOTHING, lease.expires_s
     staying = [x for x in app.leases.values() if not x.final and x.id not in leases]
-    if not staying:
-        return NOTHING
-    if len(staying) == 1:
-        return staying[0].held + staying[0].pending
-    return total(gpus for lease in staying for gpus in (lease.held, lease.pending))
-
-
-def kept_until_s(app: App, leases: Mapping[str, Lease]) -> float:
-    """When the first of the leases ends that it keeps whatever a round decides."""
-    until_s = math.inf
-    for lease in app.leases.values():
-        if lease.expires_s < until_s and not lease.final and lease.id not in leases:
-            until_s = lease.expires_s
-    return until_s
+    return (
+        total(gpus for lease in staying for gpus in (lease.held, lease.pending)),
+        total(lease.held for lease in app.leases.values() if lease.id in leases),
+        min((lease.expires_s for lease in staying), default=math.inf),
+    )
 
 
 def short(app: App, leases: Mapping[str, Lease] | None = None) -> bool:
@@ -150,17 +145,18 @@ def view_of(
     for name in sorted(some):
         app = some[name]
         state.touch(app, now)
-        apps[name] = AppView(
-            id=name,
-            weight=app.weight,
-            joined_s=app.joined_s,
-            n_avg=state.n_avg(app, now),
-            report=app.report,
-            answered=name in round_.answered,
-            kept=kept(state, app, leases),
-            expiring=expiring(state, app, leases),
-            attained_gpu_s=app.attained_gpu_s,
-            kept_until_s=kept_until_s(app, leases),
+        keeps, expiring, until_s = parted(app, leases)
+        apps[name] = AppView(  # by position: it is made very often
+            name,
+            app.weight,
+            app.joined_s,
+            state.n_avg(app, now),
+            app.report,
+            name in round_.answered,
+            keeps,
+            expiring,
+            app.attained_gpu_s,
+            until_s,
         )
     return RoundView(now, round_.id, state.cluster, pool, apps, lease_s, memory)
 

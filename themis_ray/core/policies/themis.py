@@ -215,9 +215,19 @@ def told(app: AppView, view: RoundView) -> Forecast:
 
 def fair_clock(view: RoundView) -> FairClock:
     """The virtual fair-share clock at the time of a round."""
-    present = {app.id: _life(app, view) for app in view.apps.values()}
     before = view.memory.get(CLOCK, FairClock())
+    present = {
+        app.id: _known(app, before.lives.get(app.id)) or _life(app, view)
+        for app in view.apps.values()
+    }
     return advanced(before, present, view.now_s, view.cluster.gpus)
+
+
+def _known(app: AppView, life: Life | None) -> Life | None:
+    """An app's life by the last word of the clock, when it has said nothing new since."""
+    if life is None or life.phases is not app.report.phases:
+        return None
+    return life if (life.joined_s, life.weight) == (app.joined_s, app.weight) else None
 
 
 def _life(app: AppView, view: RoundView) -> Life:
