@@ -313,7 +313,7 @@ class Arbiter:
             set(),
             deadline_s,
             calm=calm or {},
-            apart=calm is not None and self.policy.spares and not self.policy.remembers_spared,
+            apart=calm is not None and self.policy.spares,
             may_recall=may_recall,
         )
         begin(self.state, self.round, now, everybody=everybody)

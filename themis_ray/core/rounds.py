@@ -138,8 +138,9 @@ def view_of(
     memory: Mapping[str, Any],
 ) -> RoundView:
     """The round as the policy sees it."""
-    some = state.apps
+    some, present = state.apps, None
     if round_.apart:
+        present = some
         some = {app.id: app for app in state.restless.concerned(leases.values(), some)}
     apps = {}
     for name in sorted(some):
@@ -158,7 +159,7 @@ def view_of(
             app.attained_gpu_s,
             until_s,
         )
-    return RoundView(now, round_.id, state.cluster, pool, apps, lease_s, memory)
+    return RoundView(now, round_.id, state.cluster, pool, apps, lease_s, memory, present)
 
 
 def check(outcome: Outcome, pool: Allocation) -> None:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from themis_ray.core.fairness import PhaseWork
 from themis_ray.core.policies.fair_clock import (
     FairClock,
-    Life,
     advanced,
     forecasts,
     phases_or,
 )
+from themis_ray.core.policies.life import Life
 from themis_ray.sim.generate import generate
 from themis_ray.sim.judges import fluid_times_s, phases_of
 

@@ -12,7 +12,7 @@ from policy_views import NOW_S, app, job, round_of
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster, Machine
 from themis_ray.core.fairness import PhaseWork
 from themis_ray.core.policies import Themis
-from themis_ray.core.policies.fair_clock import Forecast
+from themis_ray.core.policies.life import Forecast
 from themis_ray.core.policies.recalling import Standing, recalls, standings
 from themis_ray.testing.invariants import sum_up
 

@@ -6,7 +6,7 @@ from policy_views import app, bid_table, job, round_of
 
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import Allocation
-from themis_ray.core.policies.fair_clock import Forecast
+from themis_ray.core.policies.life import Forecast
 from themis_ray.core.policies.remaining import remaining
 
 M8 = {"m0": 8}

@@ -9,7 +9,7 @@ from policy_views import app, bid_table, job, round_of
 from themis_ray.core.auction import run_auction
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import Allocation
-from themis_ray.core.policies.fair_clock import Forecast
+from themis_ray.core.policies.life import Forecast
 from themis_ray.core.policies.remaining import Bundle, Remaining
 from themis_ray.core.policies.themis import jobs_of
 from themis_ray.core.policies.urgency import Claim, claims, due_times_s, valued, worth

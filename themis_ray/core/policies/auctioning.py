@@ -52,7 +52,7 @@ def worst_off(view: RoundView, fairness_knob: Fraction, min_bidders: int) -> tup
     same apps bid in every round when all leases end together.
     """
     able = [a for a in view.apps.values() if a.answered and a.needs]
-    count = len(view.apps)
+    count = len(view.everybody)
     if fairness_knob:
         knob = Fraction(str(fairness_knob))  # exact also when it was given as a float
         count = max(min_bidders, math.ceil((1 - knob) * count))
@@ -202,7 +202,7 @@ def auction_reasons(
         elif app.id in offered:
             reasons[app.id] = NoAnswer("bid", timeout_s)
         else:
-            reasons[app.id] = NotOffered(app.report.r, threshold, len(bids), len(view.apps))
+            reasons[app.id] = NotOffered(app.report.r, threshold, len(bids), len(view.everybody))
     return reasons
 
 

@@ -10,12 +10,36 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from themis_ray.core.bids import BidTable
 from themis_ray.core.cluster import NOTHING, Allocation, Cluster
 from themis_ray.core.events import AppReport
 from themis_ray.core.explain import Reason
+
+
+class Present(Protocol):
+    """What is known of any app, whether a round concerns it or not; see :class:`AppView`."""
+
+    @property
+    def id(self) -> str:
+        """The app's name."""
+        ...
+
+    @property
+    def weight(self) -> float:
+        """Its share relative to the others."""
+        ...
+
+    @property
+    def joined_s(self) -> float:
+        """When it joined."""
+        ...
+
+    @property
+    def report(self) -> AppReport:
+        """Its newest report."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +85,12 @@ class RoundView:
         round_id: Counts up; also seeds what is random.
         cluster: All machines.
         pool: GPUs to be given out.
-        apps: All apps, by id.
+        apps: The apps by id: all of them, or, when GPUs are enough and the policy ``spares``,
+            those that hold GPUs of the pool or may want some.
         lease_s: The length of a full lease.
         memory: What the policy noted in the outcome of the round before, under names of its own;
             empty at first, and after the arbiter was restarted.
+        present: All apps, when ``apps`` is not that; not to be kept beyond the round.
     """
 
     now_s: float
@@ -74,6 +100,12 @@ class RoundView:
     apps: Mapping[str, AppView]
     lease_s: float
     memory: Mapping[str, Any] = field(default_factory=dict)
+    present: Mapping[str, Present] | None = None
+
+    @property
+    def everybody(self) -> Mapping[str, Present]:
+        """All apps by id."""
+        return self.apps if self.present is None else self.present
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +164,8 @@ class Policy(ABC):
             given the same again: then it need not be asked.
         spares: Whether that is so, too, while others want more and there are GPUs for all of
             them, and what these get does not hang on it. Only with ``renews``.
-        remembers_spared: Whether what it remembers comes from all apps of the view, also those
-            whose leases are renewed without a question.
+        remembers_spared: Whether what it remembers comes from :attr:`RoundView.everybody`, also
+            those whose leases are renewed without a question.
         recalls: Whether it is asked, when somebody has come to want more GPUs than there are,
             what to put up before its lease ends. Only with ``wants_bids``.
     """

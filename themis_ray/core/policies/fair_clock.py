@@ -18,62 +18,13 @@ The clock is a value, which a policy keeps from round to round: :func:`advanced`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from themis_ray.core.fairness import PhaseWork
-from themis_ray.core.policies.water import LEAST_GPUS, TOGETHER, Taker, Water
-
-# Work smaller than this, in GPU-seconds, is done.
-NO_WORK_GPU_S = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """One app on the virtual cluster.
-
-    Attributes:
-        joined_s: When it arrived.
-        weight: Its weight.
-        phases: All its work, the last word of the app on it.
-        done_gpu_s: How much of it has been done there.
-        finished_s: When it was done there; None while it is not.
-    """
-
-    joined_s: float
-    weight: float
-    phases: tuple[PhaseWork, ...]
-    done_gpu_s: float = 0.0
-    finished_s: float | None = None
-
-    @property
-    def left(self) -> list[PhaseWork]:
-        """What is left of each phase."""
-        done = self.done_gpu_s
-        if len(self.phases) == 1:  # the usual case
-            phase = self.phases[0]
-            over = done >= phase.gpu_s - NO_WORK_GPU_S
-            return [] if over else [PhaseWork(phase.gpu_s - done, phase.gpus)]
-        out = []
-        for phase in self.phases:
-            if done < phase.gpu_s - NO_WORK_GPU_S:
-                out.append(PhaseWork(phase.gpu_s - done, phase.gpus))
-            done = max(0.0, done - phase.gpu_s)
-        return out
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What the clock says of an app, if nobody joins from now on.
-
-    Attributes:
-        finish_s: When it is done on the virtual cluster; in the past when it is.
-        share: GPUs that it has there on average until then; for one that is done, the GPUs that
-            an app of its weight would have now.
-    """
-
-    finish_s: float
-    share: float
+from themis_ray.core.policies.alone import Alone, AloneForecasts
+from themis_ray.core.policies.life import LEAST_SHARE, NO_WORK_GPU_S, Forecast, Life
+from themis_ray.core.policies.water import Taker, Water
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +39,11 @@ class FairClock:
     now_s: float = 0.0
     lives: Mapping[str, Life] = field(default_factory=dict)
 
+    @property
+    def words(self) -> Mapping[str, Life]:
+        """The apps' last words on their work, by id; how much is done may be out of date."""
+        return self.lives.words if isinstance(self.lives, Alone) else self.lives
+
 
 def advanced(clock: FairClock, present: Mapping[str, Life], now_s: float, gpus: int) -> FairClock:
     """The clock at ``now_s``.
@@ -95,10 +51,15 @@ def advanced(clock: FairClock, present: Mapping[str, Life], now_s: float, gpus: 
     Args:
         clock: The clock before.
         present: The apps of the real cluster, as they are known now; those that the clock does
-            not know yet arrive at their ``joined_s``.
+            not know yet arrive at their ``joined_s``. One of which nothing new is known may be
+            given as it stands in :attr:`FairClock.words`, which saves time.
         now_s: The time, in seconds.
         gpus: GPUs in the cluster.
     """
+    if isinstance(clock.lives, Alone):
+        soon = clock.lives.later(present, now_s, gpus)
+        if soon is not None:
+            return FairClock(now_s, soon)
     lives: dict[str, Life] = {}
     for app, life in clock.lives.items():
         word = present.get(app)
@@ -109,15 +70,12 @@ def advanced(clock: FairClock, present: Mapping[str, Life], now_s: float, gpus: 
     new = sorted(
         (max(life.joined_s, 0.0), app) for app, life in present.items() if app not in lives
     )
-    if (
-        all(joined_s <= now_s for joined_s, _ in new)
-        and _most_in_all([*lives.values(), *(present[app] for _, app in new)], gpus) is not None
-    ):
-        for app, life in lives.items():
-            lives[app] = _alone(life, clock.now_s, now_s, gpus)
-        for joined_s, app in new:
-            lives[app] = _alone(present[app], max(clock.now_s, joined_s), now_s, gpus)
-        return FairClock(now_s, lives)
+    alone = Alone.of(lives, clock.now_s, gpus)
+    if alone is not None:
+        all_lives = {**lives, **{app: present[app] for _, app in new}}
+        alone = alone.later(all_lives, now_s, gpus)
+    if alone is not None:
+        return FairClock(now_s, alone)
     run = _Run(lives, clock.now_s, gpus)
     for joined_s, app in new:
         if run.now_s < joined_s <= now_s:
@@ -127,71 +85,22 @@ def advanced(clock: FairClock, present: Mapping[str, Life], now_s: float, gpus: 
     return FairClock(now_s, run.lives())
 
 
-def forecasts(clock: FairClock, gpus: int) -> dict[str, Forecast]:
+def forecasts(clock: FairClock, gpus: int) -> Mapping[str, Forecast]:
     """When each app is done on the virtual cluster if nobody joins."""
-    most_in_all = _most_in_all(clock.lives.values(), gpus)
-    if most_in_all is not None:
-        return _forecasts_alone(clock, gpus, most_in_all)
+    alone = clock.lives if isinstance(clock.lives, Alone) else None
+    if alone is None or alone.gpus != gpus:
+        alone = Alone.of(clock.lives, clock.now_s, gpus)
+    if alone is not None:
+        return AloneForecasts(alone)
     water, left_gpu_s = _water(clock.lives, gpus)
     level = water.level
     out = {}
     for app, life in clock.lives.items():
         if life.finished_s is not None:
-            out[app] = Forecast(life.finished_s, max(1e-9, level * life.weight))
+            out[app] = Forecast(life.finished_s, max(LEAST_SHARE, level * life.weight))
     for app, after_s in water.run(math.inf):
         share = left_gpu_s[app] / after_s if after_s > 0 else level * clock.lives[app].weight
-        out[app] = Forecast(clock.now_s + after_s, max(1e-9, share))
-    return out
-
-
-def _most(life: Life, gpus: int) -> float:
-    """GPUs that an app of one phase can use."""
-    return max(LEAST_GPUS, min(float(gpus), life.phases[0].gpus))
-
-
-def _most_in_all(lives: Iterable[Life], gpus: int) -> float | None:
-    """GPUs that all apps can use, when all of them have that many and are in their last phase.
-
-    Nobody hangs on anybody else then, and there is nothing to be followed from event to event.
-    None when it is not so.
-    """
-    most = 0.0
-    for life in lives:
-        if life.finished_s is None:
-            if len(life.phases) > 1 or life.done_gpu_s >= life.phases[0].gpu_s - NO_WORK_GPU_S:
-                return None
-            most += _most(life, gpus)
-            if most > gpus:
-                return None
-    return most
-
-
-def _alone(life: Life, from_s: float, to_s: float, gpus: int) -> Life:
-    """An app that has all GPUs that it can use for a time."""
-    if life.finished_s is not None or to_s <= from_s:
-        return life
-    work, most = life.phases[0].gpu_s, _most(life, gpus)
-    after_s = max(work - life.done_gpu_s, NO_WORK_GPU_S) / most
-    if after_s <= (to_s - from_s) * (1 + TOGETHER):
-        return Life(life.joined_s, life.weight, life.phases, work, from_s + after_s)
-    done_gpu_s = life.done_gpu_s + (to_s - from_s) * most
-    return Life(life.joined_s, life.weight, life.phases, done_gpu_s)
-
-
-def _forecasts_alone(clock: FairClock, gpus: int, most_in_all: float) -> dict[str, Forecast]:
-    live = [life for life in clock.lives.values() if life.finished_s is None]
-    if live and gpus - most_in_all <= LEAST_GPUS:
-        level = max(_most(life, gpus) / life.weight for life in live)
-    else:
-        level = gpus / sum(life.weight for life in live) if live else float(gpus)
-    out = {}
-    for app, life in clock.lives.items():
-        if life.finished_s is None:
-            most = _most(life, gpus)
-            left_s = max(life.phases[0].gpu_s - life.done_gpu_s, NO_WORK_GPU_S) / most
-            out[app] = Forecast(clock.now_s + left_s, max(1e-9, most))
-        else:
-            out[app] = Forecast(life.finished_s, max(1e-9, level * life.weight))
+        out[app] = Forecast(clock.now_s + after_s, max(LEAST_SHARE, share))
     return out
 
 

@@ -24,7 +24,7 @@ from themis_ray.core.cluster import NOTHING, Allocation
 from themis_ray.core.explain import Recalled
 from themis_ray.core.fairness import PhaseWork
 from themis_ray.core.policies.base import AppView, Recall, RoundView
-from themis_ray.core.policies.fair_clock import Forecast
+from themis_ray.core.policies.life import Forecast
 from themis_ray.core.policies.placing import Room
 from themis_ray.core.policies.takers import Taker, takers_of_app
 from themis_ray.core.policies.urgency import SHORTEST_T_ID_S

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.policies.base import AppView, RoundView
-from themis_ray.core.policies.fair_clock import Forecast
+from themis_ray.core.policies.life import Forecast
 from themis_ray.core.policies.water import LEAST_GPUS
 
 SHORTEST_S = 1e-6

@@ -42,16 +42,10 @@ from themis_ray.core.policies.auctioning import (
     with_leftovers,
     worst_off,
 )
-from themis_ray.core.policies.base import AppView, Outcome, Policy, Recall, RoundView
-from themis_ray.core.policies.fair_clock import (
-    FairClock,
-    Forecast,
-    Life,
-    advanced,
-    forecasts,
-    phases_or,
-)
+from themis_ray.core.policies.base import AppView, Outcome, Policy, Present, Recall, RoundView
+from themis_ray.core.policies.fair_clock import FairClock, advanced, forecasts, phases_or
 from themis_ray.core.policies.fair_share import fair_share
+from themis_ray.core.policies.life import Forecast, Life
 from themis_ray.core.policies.recalling import recalls, standings
 from themis_ray.core.policies.remaining import Remaining, remaining
 from themis_ray.core.policies.replacing import placed_anew
@@ -216,22 +210,27 @@ def told(app: AppView, view: RoundView) -> Forecast:
 def fair_clock(view: RoundView) -> FairClock:
     """The virtual fair-share clock at the time of a round."""
     before = view.memory.get(CLOCK, FairClock())
+    words = before.words
     present = {
-        app.id: _known(app, before.lives.get(app.id)) or _life(app, view)
-        for app in view.apps.values()
+        name: _known(app, words.get(name)) or _life(app, view)
+        for name, app in view.everybody.items()
     }
     return advanced(before, present, view.now_s, view.cluster.gpus)
 
 
-def _known(app: AppView, life: Life | None) -> Life | None:
+def _known(app: Present, life: Life | None) -> Life | None:
     """An app's life by the last word of the clock, when it has said nothing new since."""
     if life is None or life.phases is not app.report.phases:
         return None
     return life if (life.joined_s, life.weight) == (app.joined_s, app.weight) else None
 
 
-def _life(app: AppView, view: RoundView) -> Life:
-    report = app.report
-    usable = min(fair_share(app, view), max(1.0, float(report.wants)))
+def _life(app: Present, view: RoundView) -> Life:
+    report, shown = app.report, view.apps.get(app.id)
+    if shown is not None:
+        share = fair_share(shown, view)
+    else:  # as many apps as there are now
+        share = view.cluster.gpus * app.weight / len(view.everybody)
+    usable = min(share, max(1.0, float(report.wants)))
     work = report.t_ideal_s * usable if 0 < report.t_ideal_s < math.inf else 0.0
     return Life(app.joined_s, app.weight, phases_or(report.phases, work, float(report.wants)))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from themis_ray.core.bids import BidTable
 from themis_ray.core.policies.base import AppView, RoundView
-from themis_ray.core.policies.fair_clock import Forecast
+from themis_ray.core.policies.life import Forecast
 from themis_ray.core.policies.remaining import Remaining
 from themis_ray.core.policies.takers import Taker
 
