@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from themis_ray.core.solver.deadline import Deadline
+from themis_ray.core.solver.exchange import Exchanges
 from themis_ray.core.solver.floor import Floor
 from themis_ray.core.solver.maximise import Maximiser, better
 from themis_ray.core.solver.naming import chosen_by_app
@@ -27,6 +28,8 @@ from themis_ray.core.solver.relaxation import relax
 NEAR = 8
 # How many times the slack allowed is worth a linear program of its own.
 LOOSE = 3
+# An exchange will do up to this part of the slack allowed beyond that of a known answer.
+EXCHANGED = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +95,7 @@ class Counterfactuals:
         self._linear = linear
         self._deadline = deadline
         self._cost = paid(base.problem, base.prices)
+        self._exchanges = Exchanges(base.problem)
         shortfall, count = base.prices.shortfall, NEAR * max(1, base.problem.able.size)
         reach = np.inf
         if shortfall.size > count:
@@ -108,6 +112,12 @@ class Counterfactuals:
         prices = rescale(problem, prices, self._cost, self._near)
         if self._linear:
             return self._linear_absence(problem, prices, before)
+        known = self._exchanges.without(app)
+        if known is not None:
+            swapped, slack = known
+            gap = prices.bound - _gain(problem, swapped)
+            if gap <= slack + max(EXACT / 10, EXCHANGED * self._effort.slack):
+                return _absence(problem, before, swapped, prices.bound)
         near = best_nearby(problem, prices, self._effort, self._deadline)
         if self._loose(near) and not self._deadline.passed():
             # A bidder so large that one factor for all prices does not make up for its absence.
@@ -120,10 +130,9 @@ class Counterfactuals:
         bound = near.bound
         if self._placing:
             after, bound = self._placed(after, app, problem, prices, bound)
-        gain = _gain(problem, after)
-        if gain <= value:
-            return Absence({}, max(0.0, bound - value))
-        return Absence(_changes(problem, before, after), max(0.0, bound - gain))
+        else:
+            self._exchanges.learn(app, after, max(0.0, bound - near.solution.value))
+        return _absence(problem, before, after, bound)
 
     def _loose(self, near: Nearby) -> bool:
         if near.solution is None:
@@ -206,6 +215,16 @@ class Counterfactuals:
         for other in moved:
             floor.take(was.bundles.get(other, {}))
         return placed
+
+
+def _absence(
+    problem: Problem, before: Mapping[int, int], after: Mapping[int, int], bound: float
+) -> Absence:
+    """What changes when a bidder stays away, if anything gets better by it."""
+    value, gain = _gain(problem, before), _gain(problem, after)
+    if gain <= value:
+        return Absence({}, max(0.0, bound - value))
+    return Absence(_changes(problem, before, after), max(0.0, bound - gain))
 
 
 def _changes(
