@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import pytest
 from arbiter_driver import Driver, report
@@ -285,3 +286,68 @@ def test_the_same_is_decided_as_when_all_are_asked(steady: bool) -> None:
         "c": (2, 310),
         "d": (1, 230),
     }
+
+
+class Watching(Srtf):
+    """Notes which apps it sees, and which there are."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[list[str], list[str]]] = []
+
+    def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:
+        self.seen.append((sorted(view.apps), sorted(view.everybody)))
+        return super().allocate(view, bids)
+
+
+def test_with_gpus_for_all_a_policy_sees_those_whom_the_round_concerns() -> None:
+    policy = Watching()
+    d = joined(policy, 2, 3)
+    policy.seen.clear()
+    join(d, 1, "c", gang(3))
+    assert policy.seen == [(["c"], ["a", "b", "c"])]
+    join(d, 2, "d", gang(2))  # one too many
+    assert policy.seen[1:] == [(["a", "b", "c", "d"], ["a", "b", "c", "d"])]
+
+
+def test_nothing_apart_is_found_out_to_be_scarce_before_anything_is_decided() -> None:
+    """No lease could be set apart, but the policy was to see only the new one."""
+    policy = Watching()
+    d = Driver(policy, machines=M8)
+    d.do(0, ev.AppJoined("a", gang(3)))
+    current = d.arbiter.round
+    assert current is not None
+    assert current.apart
+    assert not current.calm
+    d.do(0, ev.Reported("a", gang(9), current.id))  # more than there is
+    assert policy.seen == [(["a"], ["a"])]
+    assert not current.apart
+
+
+class Looking(Themis):
+    """Notes the rounds that it is shown."""
+
+    seen: ClassVar[list[RoundView]] = []
+
+    def bidders(self, view: RoundView) -> tuple[str, ...]:
+        self.seen.append(view)
+        return super().bidders(view)
+
+    def allocate(self, view: RoundView, bids: Mapping[str, BidTable]) -> Outcome:
+        self.seen.append(view)
+        return super().allocate(view, bids)
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "a report", "time"])
+def test_a_policy_decides_on_what_it_saw_unless_that_has_changed(meanwhile: str) -> None:
+    Looking.seen.clear()
+    d = Driver(Looking(), machines=M8)
+    d.do(0, ev.AppJoined("a", gang(2)))
+    d.do(0, ev.AppJoined("b", gang(2)))
+    answer(d, 0)
+    if meanwhile == "a report":
+        d.do(0, ev.Reported("b", gang(1)))
+    bid(d, 1 if meanwhile == "time" else 0)
+    offered, decided = Looking.seen[0], Looking.seen[-1]
+    assert (decided is offered) is (meanwhile == "nothing")
+    assert decided.now_s == (1 if meanwhile == "time" else 0)
+    assert decided.apps["b"].report.wants == (1 if meanwhile == "a report" else 2)
