@@ -19,21 +19,14 @@ from themis_ray.core import rounds
 from themis_ray.core.app import App
 from themis_ray.core.asking import begin, send_offers, widen
 from themis_ray.core.bids import check_against_offer, within
-from themis_ray.core.calm import (
-    all_served,
-    calm_leases,
-    due_again,
-    enough,
-    nothing_else,
-    with_renewals,
-)
-from themis_ray.core.cluster import NOTHING, Allocation, Cluster
+from themis_ray.core.calm import all_served, due_again, enough, nothing_else, with_renewals
+from themis_ray.core.cluster import NOTHING, Cluster
 from themis_ray.core.commands import Command, Decided
 from themis_ray.core.explain import AppGone, Reason, Waiting
 from themis_ray.core.group_events import GROUP_EVENTS, adopt
-from themis_ray.core.leases import Lease
+from themis_ray.core.opening import Occasion, Opening, opening
 from themis_ray.core.policies.base import Outcome, Policy, RoundView
-from themis_ray.core.recalls import put_up_early, shortage, with_reasons
+from themis_ray.core.recalls import put_up_early, with_reasons
 from themis_ray.core.rounds import Phase, Round
 from themis_ray.core.settings import ArbiterConfig
 from themis_ray.core.state import State
@@ -261,60 +254,34 @@ class Arbiter:
         settled = self._dirty_s is not None and self._dirty_s + config.round_delay_s <= now
         if not soon and not settled:
             return False
-        may_recall = settled and self._demand and self.policy.recalls
+        demand = settled and self._demand
         if settled:
             self._dirty_s, self._demand = None, False
         # Apps that have all of the cluster that they know of may want more of one that has grown.
         news = self._ask_all and bool(state.apps)
-        if self.policy.preempts:
-            if not soon and not news and not any(map(rounds.short, state.restless.apps.values())):
-                return False  # all have what they want, and no lease is near its end
-            soon = rounds.renewable(state, now, math.inf)
-        rounds.renew_pinned(state, soon, now, config, everything=self.policy.keeps)
-        if not soon and not settled:
-            return False  # all that was near its end has been renewed, and nothing has changed
-        pool = rounds.put_up(state, soon)
-        if may_recall and state.cluster.gpus and shortage(state, soon) > pool.size:
-            self._ask(pool, soon, None, now, may_recall=True)
-            return True
-        if not pool or not (news or rounds.wanted(state, soon)):
-            rounds.give_notice(state, soon, now)
+        why = Occasion(soon, settled, demand, news, bool(self._memory))
+        found = opening(state, self.policy, config, why, now)
+        if found is None:
             return False
-        calm: dict[str, Lease] | None = None
-        # What a policy remembers may be of those set apart.
-        if not news and (not self._memory or self.policy.remembers_spared):
-            calm = calm_leases(state, self.policy, soon, state.unclaimed().size)
-        if calm:
-            soon = {key: lease for key, lease in soon.items() if key not in calm}
-            pool = rounds.put_up(state, soon)
-        self._ask(pool, soon, calm, now)
+        self._ask(found, now)
         return True
 
-    def _ask(
-        self,
-        pool: Allocation,
-        soon: dict[str, Lease],
-        calm: dict[str, Lease] | None,
-        now: float,
-        *,
-        may_recall: bool = False,
-    ) -> None:
+    def _ask(self, found: Opening, now: float) -> None:
         """Begin a round with the reports of those for whom something is at stake."""
-        everybody = self._ask_all or may_recall
+        everybody = self._ask_all or found.may_recall
         self._ask_all = False
         self.rounds += 1
         self._seen = None
-        deadline_s = now + self.config.report_timeout_s
         self.round = Round(
             self.rounds,
             Phase.REPORTING,
-            pool,
-            soon,
+            found.pool,
+            found.leases,
             set(),
-            deadline_s,
-            calm=calm or {},
-            apart=calm is not None and self.policy.spares,
-            may_recall=may_recall,
+            now + self.config.report_timeout_s,
+            calm=found.calm or {},
+            apart=found.calm is not None and self.policy.spares,
+            may_recall=found.may_recall,
         )
         begin(self.state, self.round, now, everybody=everybody)
 

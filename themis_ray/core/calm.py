@@ -99,7 +99,7 @@ def due_again(
     """
     if not policy.preempts:
         return dict(calm)
-    apps = {lease.app for lease in calm.values() if lease.expires_s - now < lease_s / 2}
+    apps = dict.fromkeys(x.app for x in calm.values() if x.expires_s - now < lease_s / 2)
     return {key: lease for name in apps for key, lease in state.apps[name].leases.items()}
 
 
