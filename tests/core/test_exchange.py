@@ -13,7 +13,8 @@ from themis_ray.core.auction import AuctionResult, run_auction
 from themis_ray.core.bids import BidRow, BidTable
 from themis_ray.core.cluster import Allocation
 from themis_ray.core.solver import nash, without
-from themis_ray.core.solver.exchange import Exchanges
+from themis_ray.core.solver.exchange import Exchanges, enough
+from themis_ray.core.solver.model import ROOT
 
 POOL = Allocation({"m0": 4, "m1": 4})
 
@@ -26,8 +27,8 @@ def table(app: str, **r: float) -> BidTable:
     return BidTable(app, 9.0, rows)
 
 
-def exchanges(*tables: BidTable) -> tuple[Exchanges, Mapping[str, int]]:
-    """The exchanges of an auction, and its columns by bidder and parts."""
+def exchanges(*tables: BidTable, **planned: str) -> tuple[Exchanges, Mapping[str, int]]:
+    """The exchanges of an auction, and its columns by bidder and parts, as in ``a4``."""
     solver = nash.NashSolver(POOL, {}, tables, [1.0] * len(tables))
     solver.optimum()
     base = solver._base
@@ -38,10 +39,12 @@ def exchanges(*tables: BidTable) -> tuple[Exchanges, Mapping[str, int]]:
         app = tables[int(model.app[column])].app
         parts = "".join(str(part) for part in solver.instance.bid(column).parts)
         names[app + parts] = column
-    return Exchanges(base.problem), names
+    apps = [table.app for table in tables]
+    chosen = {apps.index(app): names[app + parts] for app, parts in planned.items()}
+    return Exchanges(base.problem, chosen), names
 
 
-# Six bidders, so that not everybody can have its best.
+# Not everybody can have its best.
 BIDS = [
     table("a", p4=1.0),
     table("b", p4=2.0),
@@ -51,11 +54,27 @@ BIDS = [
 ]
 
 
+def logs(*r: float) -> float:
+    """What columns gain together."""
+    return sum(math.log(9 / value) for value in r)
+
+
 def test_who_was_away_takes_the_place_of_who_is_away_now() -> None:
     some, column = exchanges(*BIDS)
     some.learn(0, {1: column["b4"], 2: column["c4"]}, 0.5)
-    assert some.without(1) == ({0: column["a4"], 2: column["c4"]}, 0.5)
-    assert some.without(2) == ({0: column["a4"], 1: column["b4"]}, 0.5)
+    found = some.without(1)
+    assert found is not None
+    assert found.chosen == {0: column["a4"], 2: column["c4"]}
+    assert found.slack == 0.5
+    assert found.gain == pytest.approx(logs(1.0, 3.0))
+
+
+def test_parts_may_be_cut_for_who_takes_the_place() -> None:
+    some, column = exchanges(*BIDS)
+    some.learn(3, {0: column["a4"], 1: column["b4"]}, 0.0)
+    found = some.without(1)
+    assert found is not None
+    assert found.chosen == {0: column["a4"], 3: column["d1"]}
 
 
 def test_nothing_is_known_of_parts_that_the_one_away_has_no_use_for() -> None:
@@ -70,7 +89,49 @@ def test_the_best_answer_known_is_taken() -> None:
     some, column = exchanges(*BIDS)
     some.learn(4, {0: column["a4"], 1: column["b4"]}, 0.25)
     some.learn(2, {0: column["a4"], 1: column["b4"]}, 0.75)
-    assert some.without(1) == ({0: column["a4"], 2: column["c4"]}, 0.75)
+    found = some.without(1)
+    assert found is not None
+    assert (found.chosen, found.slack) == ({0: column["a4"], 2: column["c4"]}, 0.75)
+
+
+def test_what_a_bidder_wins_goes_to_who_gains_most_by_it() -> None:
+    some, column = exchanges(*BIDS, a="4", b="4")
+    found = some.without(0)
+    assert found is not None
+    assert found.chosen == {1: column["b4"], 2: column["c4"]}
+    assert found.gain == pytest.approx(logs(2.0, 3.0))
+    # One that has something already gains only the difference.
+    some, column = exchanges(*BIDS, a="4", c="1", d="1")
+    found = some.without(0)
+    assert found is not None
+    assert found.chosen == {1: column["b4"], 2: column["c1"], 3: column["d1"]}
+    assert some.without(1) is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "needs", "is_enough"),
+    [
+        ({4: 1}, {4: 1}, True),
+        ({4: 1}, {2: 2}, True),
+        ({4: 1}, {3: 1, 1: 1}, True),
+        ({4: 1}, {3: 1, 2: 1}, False),
+        ({2: 2}, {4: 1}, False),
+        ({2: 2}, {1: 4}, True),
+        ({3: 1, 2: 1}, {2: 2}, True),
+        ({}, {1: 1}, False),
+        ({1: 1}, {}, True),
+    ],
+)
+def test_parts_are_enough_when_they_can_be_cut_so(
+    parts: dict[int, int], needs: dict[int, int], is_enough: bool
+) -> None:
+    here, there = ("class", "0"), ("class", "1")
+    of = {(here, size): n for size, n in parts.items()}
+    assert enough(of, {(here, size): n for size, n in needs.items()}) is is_enough
+    assert enough(of, {(ROOT, size): n for size, n in needs.items()}) is is_enough
+    assert enough(of, {(there, size): n for size, n in needs.items()}) is (not needs)
+    anywhere = {(ROOT, size): n for size, n in parts.items()}
+    assert enough(anywhere, {(here, size): n for size, n in needs.items()}) is (not needs)
 
 
 @st.composite

@@ -95,7 +95,7 @@ class Counterfactuals:
         self._linear = linear
         self._deadline = deadline
         self._cost = paid(base.problem, base.prices)
-        self._exchanges = Exchanges(base.problem)
+        self._exchanges = Exchanges(base.problem, base.planned)
         shortfall, count = base.prices.shortfall, NEAR * max(1, base.problem.able.size)
         reach = np.inf
         if shortfall.size > count:
@@ -112,12 +112,11 @@ class Counterfactuals:
         prices = rescale(problem, prices, self._cost, self._near)
         if self._linear:
             return self._linear_absence(problem, prices, before)
-        known = self._exchanges.without(app)
+        known = None if self._placing else self._exchanges.without(app)
         if known is not None:
-            swapped, slack = known
-            gap = prices.bound - _gain(problem, swapped)
-            if gap <= slack + max(EXACT / 10, EXCHANGED * self._effort.slack):
-                return _absence(problem, before, swapped, prices.bound)
+            enough = known.slack + max(EXACT / 10, EXCHANGED * self._effort.slack)
+            if prices.bound - known.gain <= enough:
+                return _absence(problem, before, known.chosen, prices.bound)
         near = best_nearby(problem, prices, self._effort, self._deadline)
         if self._loose(near) and not self._deadline.passed():
             # A bidder so large that one factor for all prices does not make up for its absence.
