@@ -1,4 +1,7 @@
+import contextlib
 import json
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -11,6 +14,9 @@ from typer.testing import CliRunner
 from themis_ray.cli.main import app
 from themis_ray.errors import MissingExtraError
 from themis_ray.reporting import sim_plots
+from themis_ray.sim.cluster_file import load_cluster
+from themis_ray.sim.study import Study, run_all
+from themis_ray.sim.traces import load_trace
 
 CLUSTER = """
 name: small
@@ -206,3 +212,28 @@ def test_a_wrong_profile_file_is_bad_input(files: list[str], tmp_path: Path) -> 
     result = run(*files, "--profiles", str(tmp_path / "none.yaml"))
     assert result.exit_code == 2
     assert "themis profile MODEL" in result.output
+
+
+def test_progress_is_shown_on_a_terminal(files: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "themis_ray", "simulate", *files, "--json", "--policy", "drf"]
+    environment = {**os.environ, "TERM": "xterm"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, env=environment)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # that is how its end is told
+        while more := os.read(ours, 65536):
+            said += more
+    os.close(ours)
+    assert done.returncode == 0
+    assert list(json.loads(done.stdout)["policies"]) == ["drf"]
+    assert b"drf" in said
+    assert b"/3" in said
+
+
+def test_each_policys_apps_are_counted_as_they_finish(files: list[str]) -> None:
+    counted: list[tuple[str, int]] = []
+    cluster, trace = load_cluster(files[1]), load_trace(files[3])
+    runs = run_all(Study(cluster, trace), ["drf", "srtf"], lambda *of: counted.append(of))
+    assert counted == [(policy, n) for policy in ("drf", "srtf") for n in (1, 2, 3)]
+    assert [len(result.apps) for result, _ in runs] == [3, 3]

@@ -13,6 +13,7 @@ import typer
 from themis_ray.cli.durations import seconds
 from themis_ray.cli.options import JournalArgument, JsonOption, JudgeOption, one_of
 from themis_ray.cli.output import number, print_json, print_table, write_file
+from themis_ray.cli.progress import progress_of
 from themis_ray.cli.simulate import print_figures
 from themis_ray.core.journal import Header, options_of
 from themis_ray.core.policies import POLICIES, Policy
@@ -165,9 +166,11 @@ class _WhatIf:
             notes.append(f"the recorded policy is not simulated: {error}")
         for name in asked:
             policies.setdefault(name, self.study.policy(name))
-        return {
-            name: self.study.figures(self.study.run_policy(made)) for name, made in policies.items()
-        }
+        with progress_of(len(self.study.trace.apps)) as told:
+            return {
+                name: self.study.figures(self.study.run_policy(made, told))
+                for name, made in policies.items()
+            }
 
 
 def _what_if(

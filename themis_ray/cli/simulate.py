@@ -17,6 +17,7 @@ from themis_ray.cli.output import (
     print_table,
     write_file,
 )
+from themis_ray.cli.progress import progress_of
 from themis_ray.core.settings import ArbiterConfig, default_grid_s
 from themis_ray.errors import InvalidInputError
 from themis_ray.sim.cluster_file import MoveCost, SimCluster, load_cluster, with_profiles
@@ -127,7 +128,8 @@ def simulate(
         check_plotly()
         check_file_to_write("--plot", plot)
     _warn_of_slow_checkpoints(study)
-    runs = run_all(study, names)
+    with progress_of(len(study.trace.apps)) as told:
+        runs = run_all(study, names, told)
     if plot is not None:
         from themis_ray.reporting.sim_plots import simulation_page
 

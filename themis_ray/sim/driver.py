@@ -50,6 +50,7 @@ class Simulation:
         policy: Decides who gets what.
         config: Assumptions.
         observe: Called with the arbiter after every event, for checks.
+        ended: Called with the number of apps that have finished, when one does.
 
     Raises:
         InvalidInputError: A job needs more GPUs at once than there are.
@@ -62,6 +63,7 @@ class Simulation:
         policy: Policy,
         config: SimConfig | None = None,
         observe: Observer | None = None,
+        ended: Callable[[int], None] | None = None,
     ) -> None:
         self.sim = sim
         self.cluster = sim.cluster
@@ -72,6 +74,7 @@ class Simulation:
         self.slot_gpus = max(machine.gpus_per_slot for machine in sim.cluster.machines)
         self.result = RunResult(policy.name, sim.cluster.gpus)
         self._observe = observe
+        self._ended = ended
         self._apps: dict[str, SimApp] = {}
         self._queue: deque[ev.Event] = deque()
         self._arrivals: Iterator[TraceApp] = iter(trace.apps)
@@ -240,6 +243,8 @@ class Simulation:
                 restarts=given.restarts,
             )
         )
+        if self._ended is not None:
+            self._ended(len(self.result.apps))
 
     # -- deadlocks ------------------------------------------------------------------------
 

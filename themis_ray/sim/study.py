@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from themis_ray.core.fairness import Ideal
@@ -20,6 +21,9 @@ from themis_ray.sim.settings import SimConfig
 
 # These reckon with T_id as the paper prints it; the others with the exclusive share.
 PAPER_IDEAL = frozenset({"themis-paper", "strawman"})
+
+Told = Callable[[str, int], None]
+"""Is told how many apps of a run have finished, by the policy's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +54,23 @@ class Study:
         given = {key: value for key, value in self.options.items() if key in takes}
         return make_policy(name, **given)
 
-    def run(self, name: str) -> RunResult:
+    def run(self, name: str, told: Told | None = None) -> RunResult:
         """Simulate one policy."""
-        return self.run_policy(self.policy(name))
+        return self.run_policy(self.policy(name), told)
 
-    def run_policy(self, policy: Policy) -> RunResult:
-        """Simulate a policy with options of its own."""
+    def run_policy(self, policy: Policy, told: Told | None = None) -> RunResult:
+        """Simulate a policy with options of its own.
+
+        Args:
+            policy: The policy.
+            told: Is told of each app that finishes.
+        """
         config = self.config
         if not self.same_ideal:
             ideal: Ideal = "paper" if policy.name in PAPER_IDEAL else "exclusive"
             config = replace(config, ideal=ideal)
-        return Simulation(self.cluster, self.trace, policy, config).run()
+        ended = None if told is None else partial(told, policy.name)
+        return Simulation(self.cluster, self.trace, policy, config, ended=ended).run()
 
     def figures(self, result: RunResult) -> dict[str, Any]:
         """The figures of a run."""
@@ -106,12 +116,14 @@ def fairness_knob(value: float) -> Fraction:
     return Fraction(str(value))
 
 
-def run_all(study: Study, names: Sequence[str]) -> list[tuple[RunResult, dict[str, Any]]]:
-    """Run policies one after another."""
+def run_all(
+    study: Study, names: Sequence[str], told: Told | None = None
+) -> list[tuple[RunResult, dict[str, Any]]]:
+    """Run policies one after another; ``told`` is told of each app that finishes."""
     for name in names:
         study.policy(name)  # a wrong option is found before the first long run
     out = []
     for name in names:
-        result = study.run(name)
+        result = study.run(name, told)
         out.append((result, study.figures(result)))
     return out
