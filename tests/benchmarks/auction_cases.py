@@ -58,6 +58,23 @@ def make_case(
     return Case(pool, rack_of, tables)
 
 
+def make_queue(gpus: int, bidders: int, *, seed: int = 0) -> Case:
+    """Draw an auction among gangs that wait in line: most are of 1 GPU, some of 4 or 8.
+
+    Args:
+        gpus: GPUs on offer, on machines of 8.
+        bidders: Gangs.
+        seed: For the draw.
+    """
+    luck = random.Random(seed)
+    pool = Allocation({f"m{i:05d}": 8 for i in range(gpus // 8)})
+    tables = []
+    for i in range(bidders):
+        size = luck.choices((1, 4, 8), (0.8, 0.1, 0.1))[0]
+        tables.append(BidTable(f"a{i}", 1.0, (BidRow(luck.uniform(0.5, 0.9), parts=(size,)),)))
+    return Case(pool, {}, tables)
+
+
 def _table(
     luck: random.Random, app: str, demand: int, per_machine: int, machines_per_rack: int
 ) -> BidTable:
