@@ -163,7 +163,8 @@ class Policy(ABC):
         renews: Whether, as long as nobody wants more than it has, a gang that has all its GPUs is
             given the same again: then it need not be asked.
         spares: Whether that is so, too, while others want more and there are GPUs for all of
-            them, and what these get does not hang on it. Only with ``renews``.
+            them, and what these get does not hang on it. Then it is shown only those whom the
+            round concerns. Only with ``renews``.
         remembers_spared: Whether what it remembers comes from :attr:`RoundView.everybody`, also
             those whose leases are renewed without a question.
         recalls: Whether it is asked, when somebody has come to want more GPUs than there are,
