@@ -1,9 +1,11 @@
 """Calls of one answer, health, restarts, and processes that die or freeze."""
 
+import asyncio
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -16,6 +18,7 @@ from themis_ray.errors import (
     ConfigError,
     UnknownAppError,
 )
+from themis_ray.rpc import server as server_module
 from themis_ray.rpc.client import fetch_explain, fetch_status, request_stop
 from themis_ray.rpc.messages import Endpoint
 from themis_ray.rpc.server import SERVICE, ArbiterServer
@@ -93,6 +96,32 @@ def test_a_client_follows_the_arbiter_to_another_port(serve, agent):
     assert one.client.error is None
     assert one.client.send(events.GroupReleased("A", "g"))
     assert second.handler.wait_for("event")[0] == "A"
+
+
+def test_clients_are_told_of_the_stop_before_their_calls_are_cut_off(serve, agent, monkeypatch):
+    said = []
+    abort = server_module.abort
+
+    async def slow_abort(context, error):
+        await asyncio.sleep(0.05)  # the loop has other things to do
+        said.append("told")
+        await abort(context, error)
+
+    monkeypatch.setattr(server_module, "abort", slow_abort)
+    served = serve()
+    one = agent(served.endpoint)
+    one.client.connect(PATIENCE_S)
+    grpc_server = served.server._server
+    stop = grpc_server.stop
+
+    async def cut_off(grace):
+        said.append("cut off")
+        await stop(grace)
+
+    served.server._server = SimpleNamespace(stop=cut_off)
+    served.stop()
+    assert said == ["told", "cut off"]
+    assert [one.next_state(), one.next_state()][1] == ("lost", "the arbiter has stopped")
 
 
 def test_a_client_without_an_arbiter_can_be_closed(serve, agent):

@@ -114,18 +114,34 @@ class _Servicer:
         self._handler = handler
         self._registry = registry
         self._streams: set[asyncio.Task[ThemisError | None]] = set()
+        # Sessions' calls whose clients have not been told yet how they end.
+        self._calls: set[asyncio.Future[None]] = set()
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait for the handler to be done with all sessions; after ``timeout_s`` cancel it."""
+        """Wait for the handler to be done with all sessions; after ``timeout_s`` cancel it.
+
+        Then the clients are told; that, too, is waited for, but no longer than ``timeout_s``.
+        """
         if self._streams:
             _, late = await asyncio.wait(self._streams, timeout=timeout_s)
             for task in late:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=timeout_s)
 
     async def Session(self, _requests: object, context: Any) -> None:
         """Serve one app's stream."""
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._calls.add(told)
+        try:
+            await self._serve(context)
+        finally:
+            self._calls.discard(told)
+            told.set_result(None)
+
+    async def _serve(self, context: Any) -> None:
         stream = Stream(self._registry, self._handler, context)
         task = asyncio.create_task(stream.run())
         self._streams.add(task)
