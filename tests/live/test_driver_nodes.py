@@ -68,8 +68,17 @@ async def with_a_group(ray: Ray) -> live.LiveDriver:
     return driver
 
 
+@pytest.mark.parametrize(
+    ("used", "seen"),
+    [
+        # Ray counts the GPU as used for a while after the group has gone.
+        ((1.0, 1.0, 0.0), [GPUS, GPUS, GPUS]),
+        # What is still in use after that is other people's.
+        ((1.0, 1.0, 1.0), [GPUS, GPUS, GPUS - 1]),
+    ],
+)
 def test_a_group_that_goes_between_two_looks_is_not_taken_for_other_peoples(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, used: tuple[float, ...], seen: list[int]
 ) -> None:
     ray = Ray(monkeypatch)
 
@@ -78,26 +87,8 @@ def test_a_group_that_goes_between_two_looks_is_not_taken_for_other_peoples(
         driver.handle(ev.AppLeft("a", "finished"))
         await settled(driver)
         assert not driver.core.state.groups
-        assert await gpus_seen(driver) == GPUS  # Ray still counts the GPU as used
-        assert await gpus_seen(driver) == GPUS
-        ray.used = 0.0
-        assert await gpus_seen(driver) == GPUS
-        await driver.close()
-
-    asyncio.run(scenario())
-
-
-def test_what_is_still_in_use_after_that_is_other_peoples(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ray = Ray(monkeypatch)
-
-    async def scenario() -> None:
-        driver = await with_a_group(ray)
-        driver.handle(ev.AppLeft("a", "finished"))
-        await settled(driver)
-        seen = [await gpus_seen(driver) for _ in range(3)]
-        assert seen == [GPUS, GPUS, GPUS - 1]
+        for ray.used, gpus in zip(used, seen, strict=True):
+            assert await gpus_seen(driver) == gpus
         await driver.close()
 
     asyncio.run(scenario())

@@ -172,6 +172,4 @@ def _water(lives: Mapping[str, Life], gpus: int) -> tuple[Water, dict[str, float
 def phases_or(phases: Sequence[PhaseWork], gpu_s: float, gpus: float) -> tuple[PhaseWork, ...]:
     """The phases that an app tells, or one made up from its work when it tells none."""
     some = tuple([phase for phase in phases if phase.gpu_s > NO_WORK_GPU_S])
-    if len(some) == len(phases) and isinstance(phases, tuple):
-        some = phases  # itself, so that it is known again quickly
     return some or (PhaseWork(max(gpu_s, 2 * NO_WORK_GPU_S), max(gpus, 1e-9)),)

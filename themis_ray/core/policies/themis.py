@@ -220,7 +220,7 @@ def fair_clock(view: RoundView) -> FairClock:
 
 def _known(app: Present, life: Life | None) -> Life | None:
     """An app's life by the last word of the clock, when it has said nothing new since."""
-    if life is None or life.phases is not app.report.phases:
+    if life is None or life.phases != app.report.phases:
         return None
     return life if (life.joined_s, life.weight) == (app.joined_s, app.weight) else None
 

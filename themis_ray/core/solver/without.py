@@ -95,7 +95,9 @@ class Counterfactuals:
         self._linear = linear
         self._deadline = deadline
         self._cost = paid(base.problem, base.prices)
-        self._exchanges = Exchanges(base.problem, base.planned)
+        # The merged model's answers, of which named machines or mixtures of columns are not.
+        handed_on = not self._placing and not linear
+        self._exchanges = Exchanges(base.problem, base.planned) if handed_on else None
         shortfall, count = base.prices.shortfall, NEAR * max(1, base.problem.able.size)
         reach = np.inf
         if shortfall.size > count:
@@ -112,7 +114,7 @@ class Counterfactuals:
         prices = rescale(problem, prices, self._cost, self._near)
         if self._linear:
             return self._linear_absence(problem, prices, before)
-        known = None if self._placing else self._exchanges.without(app)
+        known = None if self._exchanges is None else self._exchanges.without(app)
         if known is not None:
             enough = known.slack + max(EXACT / 10, EXCHANGED * self._effort.slack)
             if prices.bound - known.gain <= enough:
@@ -129,7 +131,7 @@ class Counterfactuals:
         bound = near.bound
         if self._placing:
             after, bound = self._placed(after, app, problem, prices, bound)
-        else:
+        if self._exchanges is not None:
             self._exchanges.learn(app, after, max(0.0, bound - near.solution.value))
         return _absence(problem, before, after, bound)
 
