@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -83,8 +84,18 @@ def starts_arbiter(**defaults: Any) -> Iterator[Callable[..., dict[str, Any]]]:
         return themis_ray.start(**{**RULES, **defaults, **options})
 
     yield start
+    close_agents()
     themis_ray.stop()
     eventually("all of ours is gone", lambda: not left_over(), 30)
+
+
+def close_agents() -> None:
+    """End the AGENTs that a failed test has left: they would join the next test's arbiter."""
+    from themis_ray.rpc.client import AgentClient
+
+    for thing in gc.get_objects():
+        if type(thing) is AgentClient:  # asking a proxy for its class may import things
+            thing.close("the test is over")
 
 
 @contextlib.contextmanager

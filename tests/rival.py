@@ -17,6 +17,11 @@ from themis_ray.live import client as live
 from themis_ray.rpc.client import AgentClient
 from themis_ray.rpc.messages import RegisterRequest
 
+# An app whose lease is put up has r = infinity like the rival, and then the one further behind its
+# fair share, as a multiple of its T_id, comes first. With these that is the rival whenever it has
+# not had what it wants all the time, however quick it and the others have been so far.
+SURE_WEIGHT, SURE_T_IDEAL_S = 1e9, 1e-3
+
 
 class Rival:
     """Bids for ``wants`` GPUs as if it were worst off; gives all back when ``wants`` is 0.
@@ -27,12 +32,23 @@ class Rival:
         name: Its app name.
         wants: GPUs that it wants; settable at any time.
         machine: The only machine whose GPUs it wants; any when empty.
+        weight: Its weight.
+        t_ideal_s: Its time alone, in seconds.
     """
 
-    def __init__(self, name: str = "rival", wants: int = 0, machine: str = "") -> None:
+    def __init__(
+        self,
+        name: str = "rival",
+        wants: int = 0,
+        machine: str = "",
+        weight: float = SURE_WEIGHT,
+        t_ideal_s: float = SURE_T_IDEAL_S,
+    ) -> None:
         self.name = name
         self.machine = machine
         self.wants = wants
+        self.weight = weight
+        self.t_ideal_s = t_ideal_s
         self.held = 0
         self.changed = threading.Condition()
         self.client = AgentClient(live.endpoint, self._register, self._on_command, lambda *_: None)
@@ -59,10 +75,10 @@ class Rival:
     _leases: tuple[Any, ...] = ()
 
     def _report(self) -> ev.AppReport:
-        return ev.AppReport(math.inf, math.inf, 1.0, self.wants)
+        return ev.AppReport(math.inf, math.inf, self.t_ideal_s, self.wants)
 
     def _register(self) -> RegisterRequest:
-        return RegisterRequest(self.name, self._report())
+        return RegisterRequest(self.name, self._report(), self.weight)
 
     def _row(self, gpus: int) -> BidRow:
         """Ten times better off with each GPU: the auction gives it what it wants."""

@@ -32,7 +32,7 @@ class Short(tune.Callback):  # type: ignore[misc]  # ray is untyped
 
     def on_trial_start(self, **info: Any) -> None:
         if self.rival is None:
-            self.rival = Rival("short", wants=4)
+            self.rival = Rival("short", wants=4, weight=1.0, t_ideal_s=1.0)
 
     def on_step_end(self, **info: Any) -> None:
         if self.rival is not None and self.rival.held and not self.why:

@@ -59,9 +59,13 @@ def a_cluster_runs() -> bool:
 
 
 def find_actor() -> Any | None:
-    """The handle of the running arbiter; None when none runs."""
+    """The handle of the running arbiter; None when none runs, or this process has left Ray."""
     import ray
 
+    # Ray would start a cluster of its own for the question, and an AGENT asks from its own thread,
+    # also when Ray has been shut down under it.
+    if not ray.is_initialized():
+        return None
     with contextlib.suppress(ValueError):
         return ray.get_actor(ACTOR_NAME, namespace=NAMESPACE)
     return None
