@@ -44,12 +44,14 @@ def test_apps_compete_and_trials_move(arbiter: Start, drive: Drive, tmp_path: Pa
     # that nothing is done twice.
     arbiter(lease_s=8, grace_s=30)
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    first = drive(app="first", trials=5, steps=80, mlflow=uri)
+    first = drive(app="first", trials=4, steps=80, mlflow=uri)
     eventually("the first app uses the whole cluster", lambda: held("first") == 4)
-    second = drive(app="second", trials=3, steps=40, mlflow=uri)
-    eventually("the newcomer has GPUs", lambda: held("second") >= 1)
-    # A third app takes one machine for good: whoever has run there has to move.
+    eventually("its trials run", lambda: len({e["trial"] for e in first.steps()}) == 4)
+    # Another app takes one machine for good: the trials that have run there have to move.
     rival = Rival("third", wants=2, machine=themis_ray.status()["nodes"][0]["id"])
+    rival.wait_held(2, timeout_s=60)
+    second = drive(app="second", trials=2, steps=40, mlflow=uri)
+    eventually("the newcomer has GPUs", lambda: held("second") >= 1)
     results = {d.app: d.result() for d in (first, second)}
 
     rival.close()
@@ -67,7 +69,7 @@ def test_apps_compete_and_trials_move(arbiter: Start, drive: Drive, tmp_path: Pa
             assert done == list(range(1, steps + 1))
             moved += len({run[0]["node"] for run in runs}) > 1
     assert moved, "no trial has run on two nodes"
-    check_mlflow(uri, {"first": (5, 80), "second": (3, 40)})
+    check_mlflow(uri, {"first": (4, 80), "second": (2, 40)})
 
 
 def check_mlflow(uri: str, apps: dict[str, tuple[int, int]]) -> None:
