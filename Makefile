@@ -1,5 +1,6 @@
 # make demo    two apps share a local cluster, live
 # make test    the tests
+# make test-long  those that make test leaves out, since they take long and show little that is new
 # make lint    style, types, layers and the wheel's contents
 # make bench   the benchmarks, as ratios within one run
 # make proto   the gRPC code again, after a change of themis.proto
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 # Installed again only when pyproject.toml changes.
 READY := $(VENV)/.themis-installed
 
-.PHONY: demo test lint bench proto clean
+.PHONY: demo test test-long lint bench proto clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml
@@ -27,7 +28,10 @@ demo: $(READY)
 # side by side.
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not ray'
-	$(BIN)/python -m pytest -m ray
+	$(BIN)/python -m pytest -m 'ray and not long'
+
+test-long: $(READY)
+	$(BIN)/python -m pytest -m long
 
 lint: $(READY)
 	$(BIN)/ruff check .

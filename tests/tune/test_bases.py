@@ -55,7 +55,9 @@ class Order(Disturbance):
         super().on_trial_result(iteration, trials, trial, result, **info)
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param("median", marks=pytest.mark.long), *sorted(BASES.keys() - {"median"})]
+)
 def test_the_same_trials_stop_at_each_rung(arbiter: Start, tmp_path: Path, name: str) -> None:
     arbiter(min_bidders=1, grace_s=40)
     order = Order(7)
@@ -68,6 +70,7 @@ def test_the_same_trials_stop_at_each_rung(arbiter: Start, tmp_path: Path, name:
     assert [t.num_failures for t in trials] == [0] * TRIALS
 
 
+@pytest.mark.long
 def test_a_population_goes_on_through_the_ends_of_leases(arbiter: Start, tmp_path: Path) -> None:
     arbiter(min_bidders=1, grace_s=40)
     base = PopulationBasedTraining(
@@ -93,7 +96,7 @@ def test_halving_in_plain_tune_keeps_the_best_on_more_gpus(local_ray: None, tmp_
     assert sizes.of[3] == [1, 2, 2, 4, 4, 4]
 
 
-@pytest.mark.parametrize("rigid", [True, False])
+@pytest.mark.parametrize("rigid", [pytest.param(True, marks=pytest.mark.long), False])
 def test_halving_under_themis_grows_its_survivors(
     arbiter: Start, tmp_path: Path, rigid: bool
 ) -> None:

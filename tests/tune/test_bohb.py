@@ -86,6 +86,7 @@ def bohb(**options: Any) -> HyperBandForBOHB:
     return HyperBandForBOHB(max_t=STEPS, reduction_factor=2, **options)
 
 
+@pytest.mark.long
 def test_the_trials_that_survive_are_those_with_the_best_scores(
     arbiter: Start, tmp_path: Path
 ) -> None:

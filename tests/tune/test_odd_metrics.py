@@ -122,6 +122,7 @@ class Odd(Counting):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 @pytest.mark.filterwarnings("ignore::FutureWarning:ray")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

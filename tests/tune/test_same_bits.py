@@ -45,6 +45,7 @@ class TakesTurns(tune.Callback):
             self.rival.wait_held(0)
 
 
+@pytest.mark.long
 def test_the_weights_are_the_same(arbiter: Callable[..., Any], tmp_path: Path) -> None:
     import torch
 

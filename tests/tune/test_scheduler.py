@@ -71,7 +71,7 @@ def test_any_trainable_goes_on_where_it_was(arbiter: Start, tmp_path: Path, trai
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_hyperband_keeps_the_same_trials_under_leases(
     arbiter: Start, tmp_path: Path, seed: int
 ) -> None:

@@ -52,7 +52,9 @@ def test_a_rank_that_hangs_is_replaced(two_nodes: None, tmp_path: Path) -> None:
     ray.util.remove_placement_group(group)
 
 
-@pytest.mark.parametrize(("max_restarts", "failures"), [(3, 0), (0, 1)])
+@pytest.mark.parametrize(
+    ("max_restarts", "failures"), [pytest.param(3, 0, marks=pytest.mark.long), (0, 1)]
+)
 def test_the_trial_goes_on(
     two_nodes: None, tmp_path: Path, max_restarts: int, failures: int
 ) -> None:

@@ -21,6 +21,7 @@ from themis_ray.workloads.warm_start import PRELOAD
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -139,6 +139,7 @@ def test_names_sizes_and_order_of_calls_are_checked(arbiter: Start) -> None:
             ExternalApp("one").open()
 
 
+@pytest.mark.long
 def test_the_optuna_example_loses_its_gpus_and_gets_there(arbiter: Start) -> None:
     optuna = pytest.importorskip("optuna")
     spec = importlib.util.spec_from_file_location("optuna_ask_tell", EXAMPLE)
