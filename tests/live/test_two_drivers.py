@@ -97,7 +97,9 @@ def check_mlflow(uri: str, apps: dict[str, tuple[int, int]]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGKILL, marks=pytest.mark.long), signal.SIGSTOP]
+)
 def test_a_dead_or_frozen_driver_frees_its_gpus(
     arbiter: Start, drive: Drive, how: signal.Signals
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_population_goes_on_through_the_ends_of_leases(arbiter: Start, tmp_pat
     assert [t.num_failures for t in trials] == [0] * 4
 
 
+@pytest.mark.long
 def test_halving_in_plain_tune_keeps_the_best_on_more_gpus(local_ray: None, tmp_path: Path) -> None:
     """Four trials of one GPU, two of two, one of four; no Themis at all."""
     sizes = Sizes()
