@@ -1,6 +1,6 @@
 # make demo    two apps share a local cluster, live
 # make test    the tests
-# make test-long  those that make test leaves out, since they take long and show little that is new
+# make test-long  the tests that make test leaves out, so that it ends within half an hour
 # make lint    style, types, layers and the wheel's contents
 # make bench   the benchmarks, as ratios within one run
 # make proto   the gRPC code again, after a change of themis.proto

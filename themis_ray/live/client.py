@@ -173,11 +173,12 @@ def status() -> dict[str, Any]:
     """Who holds which GPUs, until when, and why.
 
     Raises:
-        ArbiterUnavailableError: No arbiter runs.
+        ArbiterUnavailableError: No arbiter runs, or no Ray cluster.
     """
     from themis_ray.rpc.client import fetch_status
 
-    return dict(fetch_status(endpoint()))
+    with joined():
+        return dict(fetch_status(endpoint()))
 
 
 def explain(app: str) -> dict[str, Any]:
@@ -185,11 +186,12 @@ def explain(app: str) -> dict[str, Any]:
 
     Raises:
         UnknownAppError: There is no such app.
-        ArbiterUnavailableError: No arbiter runs.
+        ArbiterUnavailableError: No arbiter runs, or no Ray cluster.
     """
     from themis_ray.rpc.client import fetch_explain
 
-    return dict(fetch_explain(endpoint(), app))
+    with joined():
+        return dict(fetch_explain(endpoint(), app))
 
 
 def stop(timeout_s: float = 30.0) -> dict[str, Any]:
@@ -200,19 +202,23 @@ def stop(timeout_s: float = 30.0) -> dict[str, Any]:
 
     Returns:
         ``stopped``: whether one ran; ``apps_ended`` and ``groups_left``.
+
+    Raises:
+        ArbiterUnavailableError: No Ray cluster runs.
     """
     import ray
 
-    actor = find_actor()
-    if actor is None:
-        return {"stopped": False, "apps_ended": [], "groups_left": []}
-    try:
-        document = ray.get(
-            actor.shutdown.options(concurrency_group="control").remote(), timeout=timeout_s
-        )
-    finally:
-        ray.kill(actor, no_restart=True)
-    return {"stopped": True, **document}
+    with joined():
+        actor = find_actor()
+        if actor is None:
+            return {"stopped": False, "apps_ended": [], "groups_left": []}
+        try:
+            document = ray.get(
+                actor.shutdown.options(concurrency_group="control").remote(), timeout=timeout_s
+            )
+        finally:
+            ray.kill(actor, no_restart=True)
+        return {"stopped": True, **document}
 
 
 @contextlib.contextmanager
