@@ -94,7 +94,7 @@ def test_the_trials_that_survive_are_those_with_the_best_scores(
     searcher, disturbance = InOrder(), Disturbance(5, (2, 4))
     scheduler = ThemisScheduler(bohb(metric="score", mode="max"), app="bohb")
     trials = run(tmp_path, searcher, scheduler=scheduler, callbacks=[disturbance])
-    assert disturbance.taken >= 2
+    assert disturbance.taken >= 1
     assert survivors(trials) == {0: 1, 1: 1, 2: 2, 3: 4, 4: 4, 5: 4}
     assert [t.num_failures for t in trials] == [0] * TRIALS
     # To the searcher, a pause at a rung is one (but for the last to come there, who decides for
@@ -116,7 +116,7 @@ def test_with_its_own_searcher(arbiter: Start, tmp_path: Path) -> None:
         callbacks=[disturbance], metric="score", mode="max",
         config={"index": tune.uniform(0.0, 1.0), "step_s": tune.uniform(0.7, 0.8)},
     )  # fmt: skip
-    assert disturbance.taken >= 2
+    assert disturbance.taken >= 1
     assert [t.num_failures for t in trials] == [0] * TRIALS
     ends = [t.last_result["training_iteration"] for t in trials]
     assert (sorted(ends[:4]), ends[4:]) == ([1, 1, 2, 4], [4, 4])
