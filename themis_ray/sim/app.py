@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from themis_ray.core import events as ev
 from themis_ray.core.cluster import Allocation, Level, total
@@ -64,8 +65,7 @@ class SimApp:
         self.tally = Tally(idle_since_s=now)
         self.active: list[JobRun] = []
         self.future: Sequence[Phase] = ()
-        self.phase_work_gpu_s, self.phase_gpus = expected_phases(spec)
-        self.phases = tuple(PhaseWork(w * self.belief, gpus) for w, gpus in expected_work(spec))
+        self._expect(spec)
         self._groups: dict[str, JobRun] = {}
         self._ending: set[str] = set()
         self._group_serial = 0
@@ -82,6 +82,18 @@ class SimApp:
         return JobRun(index, spec, profile, profile.move or self.world.config.move)
 
     # -- phases ---------------------------------------------------------------------------
+
+    def _expect(self, known: TraceApp) -> None:
+        """Reckon with an app of these jobs: its own, as far as it knows how long they are."""
+        self.known = known
+        self.phase_work_gpu_s, self.phase_gpus = expected_phases(known)
+        self.phases = tuple(PhaseWork(w * self.belief, gpus) for w, gpus in expected_work(known))
+
+    def _stopped_early(self, job: JobRun) -> None:
+        """A job will not do what it was believed to have left; as a live AGENT, it tells that."""
+        jobs = list(self.known.jobs)
+        jobs[job.index] = replace(job.spec, iterations=job.spec.iterations - job.beyond)
+        self._expect(replace(self.known, jobs=tuple(jobs)))
 
     def _next_phase(self, now: float) -> None:
         self._phase += 1
@@ -374,6 +386,8 @@ class SimApp:
             return
         now = self.world.engine.now
         job.keep(job.left)
+        if job.beyond:
+            self._stopped_early(job)
         job.left = job.beyond = 0.0
         if len(self.active) == 1 and self._phase + 1 == len(self.plan_of_phases):
             self._end(job, now)
