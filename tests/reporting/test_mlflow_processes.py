@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.ray_process import small_ray
 from tests.reporting.mlflow_trials import (
     MLFLOW_WARNINGS,
     Trial,
@@ -66,28 +67,32 @@ def _publish_for(trial_id: str) -> TrialMetrics:
     return known(app="from-scheduler", lease=f"lease-of-{trial_id}")
 
 
+@pytest.fixture
+def local_ray() -> Iterator[None]:
+    with small_ray(num_gpus=0):
+        yield
+
+
 # Third-party: Ray and its loggers leave sockets and subprocesses to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_tune_run(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ray
+def test_tune_run(
+    local_ray: None, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ray import tune
 
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    # A callback that the user adds beside Tune's own loggers, one of which writes progress.csv.
+    monkeypatch.delenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS")
     monkeypatch.setattr(metrics, "latest", _publish_for)
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        analysis = tune.run(
-            _train,
-            name="sweep",
-            config={"lr": tune.grid_search([0.1, 0.2])},
-            callbacks=[ThemisMLflowCallback(uri, flush_timeout_s=200)],
-            storage_path=str(tmp_path / "results"),
-            verbose=0,
-        )
-    finally:
-        ray.shutdown()
+    analysis = tune.run(
+        _train,
+        name="sweep",
+        config={"lr": tune.grid_search([0.1, 0.2])},
+        callbacks=[ThemisMLflowCallback(uri, flush_timeout_s=200)],
+        storage_path=str(tmp_path / "results"),
+        verbose=0,
+    )
     assert all(trial.last_result["themis/r"] == 0.9 for trial in analysis.trials)
     progress = list((tmp_path / "results" / "sweep").glob("*/progress.csv"))
     assert len(progress) == 2
