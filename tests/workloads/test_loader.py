@@ -57,6 +57,7 @@ def processes(batch: list[Any]) -> set[int]:
     return {pid for _, pid, *_ in batch}
 
 
+@pytest.mark.forks
 def test_neither_workers_nor_the_start_change_a_batch() -> None:
     """Examples, their order, their augmentations and their weight; over the end of an epoch."""
     expected = [loader(0).batch(step) for step in range(9)]
@@ -77,6 +78,7 @@ def test_neither_workers_nor_the_start_change_a_batch() -> None:
     assert len({draw for batch, _ in expected for draw in draws(batch)}) == 2 * SIZE + BATCH
 
 
+@pytest.mark.forks
 def test_ranks_have_the_parts_of_the_batch_and_draws_of_their_own() -> None:
     parts = [loader(1, rank, 3).batch(2) for rank in range(3)]
     examples = [index for batch, _ in parts for index, *_ in batch]
@@ -85,6 +87,7 @@ def test_ranks_have_the_parts_of_the_batch_and_draws_of_their_own() -> None:
     assert len({draw[1:] for batch, _ in parts for draw in draws(batch)}) == BATCH
 
 
+@pytest.mark.forks
 def test_loading_leaves_the_random_streams_of_the_process_alone() -> None:
     for workers in (0, 1):
         loading = loader(workers)
@@ -100,6 +103,7 @@ def test_loading_leaves_the_random_streams_of_the_process_alone() -> None:
         loading.close()
 
 
+@pytest.mark.forks
 def test_an_error_of_the_data_set_is_raised_where_the_batch_is_asked_for() -> None:
     for workers in (0, 1):
         loading = loader(workers, dataset=Flawed())
@@ -118,6 +122,7 @@ def await_end(found: list[psutil.Process]) -> None:
     assert not alive
 
 
+@pytest.mark.forks
 def test_the_processes_end_with_the_loader() -> None:
     before = set(children(os.getpid()))
     loading = loader(2)
@@ -128,6 +133,7 @@ def test_the_processes_end_with_the_loader() -> None:
     await_end(ours)
 
 
+@pytest.mark.forks
 def test_a_job_learns_the_same_from_batches_loaded_ahead(tmp_path: Path) -> None:
     """With dropout in the model, and interrupted."""
     rich = {"model": jobs.rich_model, "step_fn": jobs.single_precision}
